@@ -1,0 +1,40 @@
+"""condvne: conditional diversity of generative models, measured, guided, corrected and trained for."""
+
+from condvne.core.entropy import (
+    EntropyResult,
+    conditional_entropy,
+    conditional_rke,
+    conditional_vendi,
+    entropy,
+    entropy_from_gram,
+    mutual_information,
+    rke,
+    vendi,
+)
+from condvne.core.kernels import Cosine, Delta, Gaussian, Kernel, Laplacian, Polynomial
+from condvne.errors import CondvneError, ConfigError, DataError, InputError, RunError
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CondvneError",
+    "ConfigError",
+    "Cosine",
+    "DataError",
+    "Delta",
+    "EntropyResult",
+    "Gaussian",
+    "InputError",
+    "Kernel",
+    "Laplacian",
+    "Polynomial",
+    "RunError",
+    "conditional_entropy",
+    "conditional_rke",
+    "conditional_vendi",
+    "entropy",
+    "entropy_from_gram",
+    "mutual_information",
+    "rke",
+    "vendi",
+]

@@ -1,0 +1,118 @@
+"""What may pass the door: features, weights and Gram matrices, checked once and brought to float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from condvne.core.spectral import in_double
+from condvne.errors import InputError
+
+NAMED_ROWS = 5
+WEIGHT_SUM_TOLERANCE = 1e-5  # float32 weights of a million points still sum to one within this
+
+
+@dataclass(frozen=True)
+class Points:
+    """Checked features in float64, and the precision in which the answer is returned."""
+
+    features: tuple[Tensor, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Gram:
+    """A checked Gram matrix in float64, the rounding of its entries, and the precision of the answer."""
+
+    values: Tensor
+    epsilon: float
+    dtype: torch.dtype
+
+
+def checked_points(features: tuple[Tensor, ...], names: tuple[str, ...]) -> Points:
+    """Features of equal row count, finite, with at least one row and one column; leading shapes that broadcast.
+
+    Raises InputError naming the argument and, for NaN and infinity, the rows.
+    """
+    checked = [_checked_features(x, name) for x, name in zip(features, names, strict=False)]
+    rows = [x.shape[-2] for x in checked]
+    if len(set(rows)) > 1:
+        raise InputError(f"x has {rows[0]} rows and y has {rows[1]}: pass one output for each condition, in order.")
+    try:
+        torch.broadcast_shapes(*(x.shape[:-2] for x in checked))  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        shapes = " and ".join(str(tuple(x.shape)) for x in checked)
+        raise InputError(f"the leading dimensions of x and y do not match: {shapes}.") from None
+    devices = {x.device for x in checked}
+    if len(devices) > 1:
+        raise InputError(f"x is on {checked[0].device} and y on {checked[1].device}: move them to one device.")
+    dtype = checked[0].dtype
+    for x in checked[1:]:
+        dtype = torch.promote_types(dtype, x.dtype)
+    return Points(tuple(in_double(x) for x in checked), _answer_dtype(dtype))
+
+
+def checked_weights(weights: Tensor | None, n: int, device: torch.device) -> Tensor | None:
+    """Weights in float64, (n,) or (..., n). Raises InputError where they are not a distribution over n points."""
+    if weights is None:
+        return None
+    w = in_double(torch.as_tensor(weights, device=device))
+    if w.ndim < 1 or w.shape[-1] != n:
+        raise InputError(f"weights must have {n} entries in the last dimension, one a point; shape {tuple(w.shape)}.")
+    values = w.detach()
+    if not bool(torch.isfinite(values).all()):
+        raise InputError(f"weights are not finite at {_named(~torch.isfinite(values))}.")
+    if bool((values < 0).any()):
+        raise InputError(f"weights are negative at {_named(values < 0)}; they must be non-negative and sum to one.")
+    off = (values.sum(-1) - 1).abs()
+    if bool((off > WEIGHT_SUM_TOLERANCE).any()):
+        total = float(values.sum(-1).flatten()[off.flatten().argmax()])
+        raise InputError(f"weights sum to {total:.6g} instead of 1; divide them by their sum.")
+    return w
+
+
+def checked_gram(K: Tensor) -> Gram:
+    """A square, finite, symmetric matrix of unit diagonal. Raises InputError otherwise."""
+    K = torch.as_tensor(K)
+    if K.ndim < 2 or K.shape[-1] != K.shape[-2] or K.shape[-1] == 0:
+        raise InputError(f"K must be square, (..., n, n) with n >= 1, but has shape {tuple(K.shape)}.")
+    epsilon = torch.finfo(K.dtype).eps if K.is_floating_point() else torch.finfo(torch.float64).eps
+    tolerance = max(1e-5, epsilon**0.5)
+    values = K.detach()
+    if not bool(torch.isfinite(values).all()):
+        raise InputError(f"K holds NaN or infinite values in rows {_named(~torch.isfinite(values).all(-1))}.")
+    if not bool(((values - values.mT).abs() <= tolerance).all()):
+        raise InputError("K is not symmetric; score (K + K.T) / 2, or check the kernel.")
+    if not bool(((torch.diagonal(values, dim1=-2, dim2=-1) - 1).abs() <= tolerance).all()):
+        raise InputError("the diagonal of K must be 1; divide K by sqrt(diag_i * diag_j).")
+    return Gram(in_double(K), epsilon, _answer_dtype(K.dtype))
+
+
+def _checked_features(x: Tensor, name: str) -> Tensor:
+    x = torch.as_tensor(x)
+    if x.ndim < 2:
+        hint = "; add a column with unsqueeze(-1)" if x.ndim == 1 else ""
+        raise InputError(f"{name} must have shape (..., n, d), but has shape {tuple(x.shape)}{hint}.")
+    if 0 in x.shape:
+        raise InputError(f"{name} is empty: shape {tuple(x.shape)}; at least one row and one column are needed.")
+    if x.is_complex():
+        raise InputError(f"{name} is complex; pass real features.")
+    finite = torch.isfinite(x.detach()).all(-1)
+    if not bool(finite.all()):
+        raise InputError(f"{name} holds NaN or infinite values in rows {_named(~finite)}; drop or repair them.")
+    return x
+
+
+def _named(at: Tensor) -> str:
+    """The first few places where a mask is true, and how many there are."""
+    places = torch.nonzero(at).tolist()
+    named = ", ".join(str(p[0] if len(p) == 1 else tuple(p)) for p in places[:NAMED_ROWS])
+    return named if len(places) <= NAMED_ROWS else f"{named}, … ({len(places)} in all)"
+
+
+def _answer_dtype(dtype: torch.dtype) -> torch.dtype:
+    if dtype in (torch.float16, torch.bfloat16, torch.float32):
+        return torch.float32
+    return torch.float64

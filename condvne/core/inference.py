@@ -1,0 +1,210 @@
+"""How sure a comparison is: seeded subsamples, curves over n, and paired intervals for gaps.
+
+All groups are scored on the same rows, so that a gap between two of them is a paired difference. Scores grow
+with n; groups are only ever compared at equal n.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from scipy import stats
+from torch import Tensor
+
+from condvne.core.density import DensityState
+from condvne.core.kernels import Kernel
+from condvne.core.spectral import spectrum, spectrum_entropy
+from condvne.errors import InputError
+
+Statistic = tuple[str, str]  # group and metric
+Statistics = Callable[[Tensor], Mapping[Statistic, float]]  # rows to the score of each group and metric
+
+
+@dataclass(frozen=True)
+class OutputGroup:
+    """Outputs of one group under shared conditions.
+
+    Attributes:
+        features: (outputs, d).
+        owners: (outputs,), the row of the condition each output belongs to, ascending.
+    """
+
+    features: Tensor
+    owners: Tensor
+
+
+@dataclass(frozen=True)
+class PairedGap:
+    """A group's mean score minus the reference's, and the ends of its confidence interval (None when R = 1)."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One group and metric at one n.
+
+    `std` is the standard deviation over subsamples. Above half of the pool, subsamples share most of their rows,
+    so there it is that of half-size subsamples, which estimates the standard error of the whole pool's score.
+    """
+
+    group: str
+    metric: str
+    n: int
+    values: tuple[float, ...]
+    std: float | None
+    gap: PairedGap | None
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.values) / len(self.values)
+
+
+def subsample(available: int, n: int, repeat: int, seed: int) -> Tensor:
+    """Rows of the `repeat`-th seeded subsample without replacement, (n,), ascending.
+
+    Subsamples of one repeat are nested: a larger n contains the rows of a smaller one, so curves are smooth.
+    """
+    if not 1 <= n <= available:
+        raise InputError(f"a subsample of {n} cannot be drawn from {available}; choose a size from 1 to {available}.")
+    generator = torch.Generator().manual_seed((seed << 20) + repeat)
+    return torch.randperm(available, generator=generator)[:n].sort().values
+
+
+def conditional_entropies(
+    x: Tensor,
+    groups: Mapping[str, OutputGroup],
+    rows: Tensor,
+    *,
+    kernel_x: Kernel,
+    kernel_y: Kernel,
+    orders: Sequence[float],
+) -> dict[str, list[float]]:
+    """H_α(Y|X) of every group on the same conditions, for every order from one decomposition each.
+
+    Args:
+        x: features of the conditions, (N, dx).
+        groups: outputs of each group; every condition weighs the same, shared equally by its outputs.
+        rows: conditions to use, (n,), ascending.
+        kernel_x, kernel_y: kernels with fixed bandwidth.
+        orders: α in [0, ∞].
+
+    Returns:
+        for each group the entropies in nats, one an order.
+    """
+    conditions = x[rows].double()
+    # Repeated conditions of several outputs merge into one point each, so the marginal needs no repetition.
+    marginal = _spectrum_of(DensityState((kernel_x,), (conditions,)))
+    result: dict[str, list[float]] = {}
+    for name, group in groups.items():
+        kept, position = _outputs_of(group.owners, rows)
+        counts = torch.bincount(position, minlength=len(rows))
+        weights = None if bool((counts == 1).all()) else 1.0 / (len(rows) * counts[position].double())
+        outputs = group.features[kept].double()
+        joint = _spectrum_of(DensityState((kernel_x, kernel_y), (conditions[position], outputs), weights))
+        result[name] = [float(spectrum_entropy(joint, a) - spectrum_entropy(marginal, a)) for a in orders]
+    return result
+
+
+def curves(
+    statistics: Statistics,
+    *,
+    available: int,
+    sizes: Sequence[int],
+    repeats: int,
+    seed: int,
+    reference: str | None,
+    confidence: float = 0.95,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[CurvePoint]:
+    """Every statistic at every size over R subsamples, and its gap to the reference group on the same rows.
+
+    The interval of a gap covers the mean difference at that n over fresh samples, not over this pool only. With
+    f = n/N ≤ 1/2 and s² the variance of the R paired differences, its variance is s² (1/R + f/(1-f)): the second
+    term is the pool's own sampling error, seen through subsamples without replacement. Above f = 1/2 it is
+    s²/R + s²_½, with s²_½ from subsamples of half the pool. Quantiles are Student's with R - 1 degrees of freedom.
+
+    Raises:
+        InputError: a size exceeds the pool.
+    """
+    half = available // 2
+    needs_half = repeats > 1 and half >= 1 and any(2 * n > available for n in sizes)
+    wanted = sorted({*sizes, *([half] if needs_half else [])})
+    draws = {n: 1 if n == available else repeats for n in wanted}
+    total, done = sum(draws.values()), 0
+    table: dict[int, list[Mapping[Statistic, float]]] = {}
+    for n in wanted:
+        table[n] = []
+        for repeat in range(draws[n]):
+            table[n].append(statistics(subsample(available, n, repeat, seed)))
+            done += 1
+            if progress is not None:
+                progress(done, total)
+    pool = _Pool(available, half if needs_half else None, repeats, confidence)
+    # A statistic may be undefined on some rows (no n-gram at all): its curve then has no point there.
+    defined = [key for key in table[wanted[0]][0] if all(key in scores for rows in table.values() for scores in rows)]
+    return [_point(statistic, n, table, pool, reference) for n in sorted(set(sizes)) for statistic in defined]
+
+
+@dataclass(frozen=True)
+class _Pool:
+    available: int
+    half: int | None
+    repeats: int
+    confidence: float
+
+    def interval(self, estimate: float, n: int, values: Sequence[float], halves: Sequence[float]) -> PairedGap:
+        if self.repeats < 2 or (2 * n > self.available and self.half is None):
+            return PairedGap(estimate, None, None)
+        if 2 * n > self.available:
+            variance = _variance(values) / len(values) + _variance(halves)
+        else:
+            fraction = n / self.available
+            variance = _variance(values) * (1 / len(values) + fraction / (1 - fraction))
+        quantile = float(stats.t.ppf((1 + self.confidence) / 2, self.repeats - 1))
+        margin = quantile * math.sqrt(variance)
+        return PairedGap(estimate, estimate - margin, estimate + margin)
+
+
+def _point(
+    statistic: Statistic,
+    n: int,
+    table: Mapping[int, Sequence[Mapping[Statistic, float]]],
+    pool: _Pool,
+    reference: str | None,
+) -> CurvePoint:
+    group, metric = statistic
+    values = [row[statistic] for row in table[n]]
+    halves = [row[statistic] for row in table[pool.half]] if pool.half is not None else []
+    spread = halves if 2 * n > pool.available else values
+    std = math.sqrt(_variance(spread)) if len(spread) > 1 else None
+    gap = None
+    base = (reference or "", metric)
+    if group != reference and base in table[n][0]:
+        differences = [row[statistic] - row[base] for row in table[n]]
+        half_differences = [row[statistic] - row[base] for row in table[pool.half]] if pool.half is not None else []
+        gap = pool.interval(math.fsum(differences) / len(differences), n, differences, half_differences)
+    return CurvePoint(group, metric, n, tuple(values), std, gap)
+
+
+def _variance(values: Sequence[float]) -> float:
+    if len(values) < 2:
+        return 0.0
+    mean = math.fsum(values) / len(values)
+    return math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)
+
+
+def _outputs_of(owners: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Outputs whose condition is among `rows`, and the position of that condition in `rows`."""
+    position = torch.searchsorted(rows, owners).clamp(max=len(rows) - 1)
+    kept = torch.nonzero(rows[position] == owners).squeeze(-1)
+    return kept, position[kept]
+
+
+def _spectrum_of(state: DensityState) -> Tensor:
+    return spectrum(state.matrix())

@@ -1,0 +1,173 @@
+"""Vectors of texts, each distinct text encoded once, cached on disk by content and resumed by blocks."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from condvne.data.encoders import TextEncoder, TruncatingEncoder, load_encoder
+from condvne.data.listing import listed
+from condvne.data.records import clean_text
+from condvne.data.storage import load_tensors, save_tensors
+from condvne.errors import DataError, InputError
+
+__all__ = ["Embedded", "TextEncoder", "embed", "load_encoder"]
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Vectors of n texts in their order, (n, d) float32, and how many distinct texts they come from."""
+
+    tensor: torch.Tensor
+    distinct: int
+
+
+def embed(
+    texts: Sequence[str],
+    encoder: TextEncoder,
+    cache_folder: str | Path,
+    ids: Sequence[str] | None = None,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    note: Callable[[str], None] | None = None,
+    block: int = 1024,
+) -> Embedded:
+    """Vectors of n texts, (n, d) float32 on the CPU; each distinct text is encoded once.
+
+    The vectors of the distinct texts, in their order, are kept as one safetensors file whose name is a hash of the
+    encoder's name and these texts; a file that is damaged is made again. While they are computed, each finished `block`
+    of texts is on disk, so that a run killed on the way goes on from there. Lone surrogates count as U+FFFD.
+
+    `progress(done, total)` is called with counts of distinct texts after each block; `note` with one sentence for each
+    thing to know (surrogates, damaged files, texts that the encoder cut), by default the log of this module.
+
+    Raises
+    ------
+    InputError
+        No texts, ids of another count, or an encoder whose result is not (n, d).
+    DataError
+        Values that are no text, empty or white-space texts, or vectors that are not finite; the ids are named.
+    RunError
+        The disk is full; finished blocks stay.
+    """
+    note = note or logging.getLogger(__name__).warning
+    if ids is not None and len(ids) != len(texts):
+        raise InputError(f"ids: expected one for each of the {len(texts)} texts, got {len(ids)}.")
+    if len(texts) == 0:
+        raise InputError("texts: none given; there is nothing to embed.")
+    names = [str(name) for name in ids] if ids is not None else [f"row {row}" for row in range(len(texts))]
+    cleaned = _cleaned(texts, names, note)
+    distinct = list(dict.fromkeys(cleaned))
+    place = {text: row for row, text in enumerate(distinct)}
+    rows = torch.tensor([place[text] for text in cleaned])
+    owners = dict(zip(reversed(cleaned), reversed(names), strict=True))  # the first id of each text
+    table = _Table(encoder, Path(cache_folder), distinct, owners, note)
+    return Embedded(table.vectors(progress or (lambda done, total: None), block)[rows], len(distinct))
+
+
+def _cleaned(texts: Sequence[str], names: Sequence[str], note: Callable[[str], None]) -> list[str]:
+    foreign = [name for name, text in zip(names, texts, strict=True) if not isinstance(text, str)]
+    if foreign:
+        raise DataError(f"texts of {listed(foreign)} are no strings; give a text for each.")
+    blank = [name for name, text in zip(names, texts, strict=True) if not text.strip()]
+    if blank:
+        raise DataError(
+            f"texts of {listed(blank)} are empty or white space, which no encoder can place; "
+            "drop them (evaluation.empty_texts: drop) or fill them in."
+        )
+    cleaned = [clean_text(text) for text in texts]
+    changed = sum(a != b for a, b in zip(texts, cleaned, strict=True))
+    if changed:
+        note(f"{changed} texts hold lone surrogates, which were embedded as U+FFFD.")
+    return cleaned
+
+
+class _Table:
+    """The vectors of distinct texts, read from the cache or computed into it."""
+
+    def __init__(
+        self,
+        encoder: TextEncoder,
+        folder: Path,
+        texts: list[str],
+        owners: dict[str, str],
+        note: Callable[[str], None],
+    ) -> None:
+        self.encoder, self.folder, self.texts, self.owners, self.note = encoder, folder, texts, owners, note
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (encoder.name, *texts):
+            encoded = part.encode()
+            digest.update(len(encoded).to_bytes(8, "little") + encoded)  # with lengths, no two lists share bytes
+        self.key = digest.hexdigest()
+
+    def vectors(self, progress: Callable[[int, int], None], block: int) -> torch.Tensor:
+        total = len(self.texts)
+        whole = self.folder / f"{self.key}.safetensors"
+        stored = self._read(whole, total)
+        if stored is None:
+            parts: list[tuple[torch.Tensor, int]] = []
+            files = []
+            for start in range(0, total, block):
+                stop = min(start + block, total)
+                files.append(self.folder / f"{self.key}.{start}-{stop}.part.safetensors")
+                parts.append(self._block(files[-1], start, stop, keep=total > block))
+                progress(stop, total)
+            stored = torch.cat([vectors for vectors, _ in parts]), sum(cut for _, cut in parts)
+            self._write(whole, *stored)
+            for file in files:
+                file.unlink(missing_ok=True)
+        else:
+            progress(total, total)
+        vectors, cut = stored
+        if cut:
+            self.note(f"{cut} of {total} distinct texts are longer than the encoder reads and were cut there.")
+        return vectors
+
+    def _block(self, file: Path, start: int, stop: int, keep: bool) -> tuple[torch.Tensor, int]:
+        stored = self._read(file, stop - start)
+        if stored is not None:
+            return stored
+        texts = self.texts[start:stop]
+        vectors = self.encoder.encode(texts).detach().to("cpu", torch.float32)
+        if vectors.shape != (len(texts), self.encoder.dimension):
+            raise InputError(
+                f"encoder {self.encoder.name}: expected vectors of shape {(len(texts), self.encoder.dimension)}, "
+                f"got {tuple(vectors.shape)}."
+            )
+        faulty = (~torch.isfinite(vectors).all(1)).nonzero()[:, 0].tolist()
+        if faulty:
+            raise DataError(
+                f"the embeddings of {listed([self.owners[texts[row]] for row in faulty])} are NaN or infinite; "
+                "load the encoder with dtype float32."
+            )
+        cut = self.encoder.truncated(texts) if isinstance(self.encoder, TruncatingEncoder) else 0
+        if keep:
+            self._write(file, vectors, cut)
+        return vectors, cut
+
+    def _write(self, file: Path, vectors: torch.Tensor, cut: int) -> None:
+        facts = {"encoder": self.encoder.name, "truncated": str(cut), "digest": _digest(vectors)}
+        save_tensors(file, {"embeddings": vectors}, facts)
+
+    def _read(self, file: Path, rows: int) -> tuple[torch.Tensor, int] | None:
+        if not file.exists():
+            return None
+        try:
+            tensors, facts = load_tensors(file)
+            vectors = tensors["embeddings"]
+            whole = vectors.shape == (rows, self.encoder.dimension) and facts["digest"] == _digest(vectors)
+            if whole:
+                return vectors, int(facts["truncated"])
+        except (DataError, KeyError, TypeError, ValueError):
+            pass
+        self.note(f"{file}: is damaged and was computed anew.")
+        return None
+
+
+def _digest(vectors: torch.Tensor) -> str:
+    return hashlib.blake2b(vectors.contiguous().numpy().tobytes(), digest_size=16).hexdigest()

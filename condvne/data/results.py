@@ -1,0 +1,97 @@
+"""What a scored run holds (`scores.json`): plain, validated numbers that tasks write and reports read.
+
+Scores are effective numbers (exponentials of entropies in nats) unless a metric says otherwise;
+missing values are `None`, never NaN.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Direction = Literal["below", "above", "undecided"]
+
+
+class Result(BaseModel):
+    """Base of all result records: unknown fields and non-finite numbers are refused."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+class Metric(Result):
+    """A column of the table."""
+
+    key: str  # e.g. "conditional_vendi"
+    label: str  # short, for table heads, e.g. "Cond. VNE"
+    description: str  # one sentence for the report: what it is, its unit, higher = more diverse
+
+
+class Gap(Result):
+    """A group's score minus the reference group's, over the same subsamples (paired)."""
+
+    estimate: float
+    low: float | None  # ends of the confidence interval; None when one subsample only
+    high: float | None
+    confidence: float  # e.g. 0.95
+    direction: Direction  # where the interval lies relative to zero
+
+
+class Cell(Result):
+    """One group, one metric, one sample size, over R subsamples."""
+
+    group: str
+    metric: str
+    n: int  # conditions drawn in each subsample
+    values: list[float]  # one for each subsample, in subsample order
+    mean: float
+    std: float | None  # standard deviation over subsamples (R - 1 in the denominator); None when R = 1
+    gap: Gap | None  # None for the reference group and where there is no reference
+
+
+class RobustnessMap(Result):
+    """Whether a group lies below or above the reference for every order and bandwidth, at one n."""
+
+    group: str
+    n: int
+    orders: list[float | Literal["inf"]]
+    multipliers: list[float]  # of the recorded bandwidth, applied to both sides
+    gaps: list[list[float]]  # [order][multiplier]: conditional entropy minus the reference's, in nats
+    verdict: Direction  # "undecided" when the map has both signs
+    sentence: str  # e.g. "greedy is below training for every order and bandwidth tried."
+
+
+class Side(Result):
+    """The kernel of one side of the pairs, as used."""
+
+    kernel: str  # e.g. "Gaussian"
+    bandwidth: float | None  # None for kernels without one
+    fitted_on: str  # the group whose data gave the bandwidth, or "given"
+    encoder: str
+    dimension: int
+
+
+class Scores(Result):
+    """Everything a report shows."""
+
+    title: str
+    task: Literal["gap", "score"]
+    reference: str | None
+    groups: list[str]  # in display order, the reference first
+    metrics: list[Metric]
+    sizes: list[int]  # increasing
+    repeats: int
+    available: int  # conditions that could be drawn from
+    outputs_per_condition: int  # of each condition; 1 for plain pairs
+    cells: list[Cell]
+    robustness: list[RobustnessMap] = Field(default_factory=list)
+    condition: Side
+    output: Side
+    notes: list[str] = Field(default_factory=list)  # what was skipped, counted and why; warnings
+    seed: int
+    settings: dict[str, object]  # the resolved configuration
+    versions: dict[str, str]
+
+    def cell(self, group: str, metric: str, n: int) -> Cell | None:
+        """The cell of a group, metric and size; None where the metric is undefined for it."""
+        return next((c for c in self.cells if (c.group, c.metric, c.n) == (group, metric, n)), None)

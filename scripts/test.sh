@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# Installs into .venv what the tests need, then runs all of them. Arguments go to pytest.
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+set_up quickstart,dev
+export HF_HUB_OFFLINE=1 # the tests need no hub, and must not wait for one
+.venv/bin/python -m pytest "$@"

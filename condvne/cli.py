@@ -63,6 +63,11 @@ class Unit(str, Enum):
     characters = "characters"
 
 
+class Empty(str, Enum):
+    refuse = "refuse"
+    drop = "drop"
+
+
 @app.callback()
 def _program(verbose: Annotated[bool, typer.Option(help="Show what the libraries log.")] = False) -> None:
     if not verbose:
@@ -123,7 +128,9 @@ def score(
     outputs_per_condition: Annotated[
         int | None, typer.Option(help="Use this many outputs of each condition.", show_default=False)
     ] = None,
-    drop_empty: Annotated[bool, typer.Option(help="Drop empty texts from all groups instead of refusing.")] = False,
+    empty: Annotated[
+        Empty, typer.Option(help="Refuse empty texts, or drop their conditions everywhere.")
+    ] = Empty.refuse,
     seed: Annotated[int, typer.Option(help="Of the subsamples.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
 ) -> None:
@@ -145,7 +152,7 @@ def score(
         "evaluation": {
             "sizes": sizes or [],
             "repeats": repeats,
-            "empty_texts": "drop" if drop_empty else "refuse",
+            "empty_texts": empty.value,
             "distinct": {"unit": unit.value},
         },
     }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import pytest
 import torch
 from torch import Tensor
 
 import condvne as cv
-from condvne.core.inference import OutputGroup, conditional_entropies, curves, subsample
+from condvne.core.inference import OutputGroup, Statistics, conditional_entropies, curves, subsample
 
 KERNEL = cv.Gaussian(1.0)
 
@@ -24,7 +25,7 @@ def gaussian_groups(n: int, seed: int) -> tuple[Tensor, dict[str, OutputGroup]]:
     return x, {"loose": OutputGroup(loose, owners), "tight": OutputGroup(tight, owners)}
 
 
-def vendi_statistic(x: Tensor, groups: dict[str, OutputGroup]):  # type: ignore[no-untyped-def]
+def vendi_statistic(x: Tensor, groups: dict[str, OutputGroup]) -> Statistics:
     def score(rows: Tensor) -> dict[tuple[str, str], float]:
         entropies = conditional_entropies(x, groups, rows, kernel_x=KERNEL, kernel_y=KERNEL, orders=[1.0])
         return {(name, "vendi"): math.exp(values[0]) for name, values in entropies.items()}
@@ -125,7 +126,7 @@ def test_all_conditions_are_scored_once_with_an_interval_from_halves() -> None:
     calls: list[int] = []
     statistic = vendi_statistic(x, groups)
 
-    def counted(rows: Tensor) -> dict[tuple[str, str], float]:
+    def counted(rows: Tensor) -> Mapping[tuple[str, str], float]:
         calls.append(len(rows))
         return statistic(rows)
 

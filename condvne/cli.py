@@ -187,6 +187,7 @@ def _display() -> Iterator[Report]:
 
 
 def _present(scores: Scores, folder: Path) -> None:
+    from condvne.reports.formatting import clean
     from condvne.reports.tables import terminal_table
     from condvne.reports.write import write_reports
 
@@ -194,7 +195,7 @@ def _present(scores: Scores, folder: Path) -> None:
     console = Console()
     console.print(terminal_table(scores))
     for entry in scores.robustness:
-        console.print(entry.sentence, markup=False)
+        console.print(clean(entry.sentence), markup=False)
     console.print(f"Report: {folder / 'report.html'}", markup=False)
 
 

@@ -1,0 +1,1 @@
+"""Tables, figures and the page: they read `condvne.data.results.Scores` and never recompute a score."""

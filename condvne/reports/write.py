@@ -1,0 +1,30 @@
+"""All that a run shows, written into its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from condvne.data.results import Scores
+from condvne.data.storage import write_whole
+from condvne.reports.page import render
+from condvne.reports.plots import gap_plot
+from condvne.reports.svg import to_png
+from condvne.reports.tables import csv_text, markdown
+
+
+def write_reports(scores: Scores, folder: str | Path) -> list[Path]:
+    """Write table.md, table.csv, gap.png and report.html, each there whole or not at all; their paths are returned.
+
+    All are made before the first is written, so that a fault leaves the folder as it was. Raises RunError where the
+    disk refuses a file.
+    """
+    files: dict[str, str | bytes] = {
+        "table.md": markdown(scores),
+        "table.csv": csv_text(scores),
+        "gap.png": to_png(gap_plot(scores)),
+        "report.html": render(scores),
+    }
+    paths = [Path(folder) / name for name in files]
+    for path, content in zip(paths, files.values(), strict=True):
+        write_whole(path, content)
+    return paths

@@ -1,6 +1,5 @@
 """Train the quickstart's language model on the corpus of a configuration: a byte-level BPE and a small GPT-NeoX.
-
-python scripts/train_quickstart_model.py configs/quickstart.yaml runs/quickstart-model
+Usage: python scripts/train_quickstart_model.py configs/quickstart.yaml runs/quickstart-model
 
 One paragraph is one sequence, from its first token on, as the prefixes of `condvne gap` begin. Nothing is tuned.
 """
@@ -95,17 +94,15 @@ def batches(sequences: Sequence[list[int]], seed: int) -> Iterator[list[list[int
         shuffled = order.sample(list(sequences), len(sequences))
         for start in range(0, len(shuffled), BATCH * BUCKET):
             window = sorted(shuffled[start : start + BATCH * BUCKET], key=len)
-            starts = list(range(0, len(window), BATCH))
-            order.shuffle(starts)
-            yield from (window[first : first + BATCH] for first in starts)
+            starts = range(0, len(window), BATCH)
+            yield from (window[first : first + BATCH] for first in order.sample(starts, len(starts)))
 
 
 def loss_of(model: Any, batch: Sequence[list[int]]) -> torch.Tensor:
     """Mean negative log-likelihood of the next token, in nats; causal attention never looks at the padding behind."""
     width = max(map(len, batch))
     ids = torch.tensor([[*sequence, *[0] * (width - len(sequence))] for sequence in batch])
-    lengths = torch.tensor([len(sequence) for sequence in batch])
-    labels = ids.masked_fill(torch.arange(width) >= lengths[:, None], -100)
+    labels = ids.masked_fill(torch.arange(width) >= torch.tensor([[len(sequence)] for sequence in batch]), -100)
     loss: torch.Tensor = model(input_ids=ids.to(model.device), labels=labels.to(model.device)).loss
     return loss
 
@@ -149,7 +146,7 @@ def reusable(out: Path, settings: dict[str, Any]) -> bool:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     record = out / "training.json"
-    if record.is_file() and json.loads(record.read_text(encoding="utf-8"))["settings"] == settings:
+    if record.is_file() and json.loads(record.read_bytes())["settings"] == settings:
         return True
     raise ConfigError(f"{out}: holds another model or other files; remove it or name another folder.")
 
@@ -162,12 +159,14 @@ def build(config: GapConfig, out: Path, steps: int) -> None:
         console.print(f"{out} holds the model of these settings already; it is used as it is.")
         return
     paragraphs, held = read_paragraphs(config)
-    with console.status("training the tokenizer"):
-        tokenizer = train_tokenizer(paragraphs)
+    tokenizer = train_tokenizer(paragraphs)
     sequences, held_sequences = sequences_of(paragraphs, tokenizer), sequences_of(held, tokenizer)
     torch.manual_seed(config.seed)
     model = make_model(tokenizer).to("cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu")
-    console.print(f"{sum(map(len, sequences)):,} tokens, {model.num_parameters():,} parameters, {model.device}")
+    console.print(
+        f"{sum(map(len, sequences)):,} tokens, {model.num_parameters():,} parameters, {model.device}; "
+        f"{steps} steps see {steps * BATCH / len(sequences):.2f} of the paragraphs"
+    )
     train(model, sequences, steps, config.seed)
     loss = held_out_loss(model, held_sequences)
     console.print(f"held-out loss {loss:.3f} nats a token (perplexity {math.exp(loss):.1f})")
@@ -175,8 +174,8 @@ def build(config: GapConfig, out: Path, steps: int) -> None:
     try:
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
-        record = {"settings": settings, "held_out_loss": loss, "torch": torch.__version__}
-        (partial / "training.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        record = json.dumps({"settings": settings, "held_out_loss": loss, "torch": torch.__version__}, indent=2)
+        (partial / "training.json").write_text(record + "\n", encoding="utf-8")
         os.replace(partial, out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -186,7 +185,7 @@ def build(config: GapConfig, out: Path, steps: int) -> None:
 def main(
     config: Annotated[Path, typer.Argument(help="YAML of condvne gap, of which corpus, seed and device count")],
     out: Annotated[Path, typer.Argument(help="folder for model and tokenizer")],
-    steps: Annotated[int, typer.Option(min=1, help="optimizer steps of 16 paragraphs")] = 800,
+    steps: Annotated[int, typer.Option(min=1, help="optimizer steps of 16 paragraphs")] = 600,
 ) -> None:
     """Train the quickstart's language model."""
     try:

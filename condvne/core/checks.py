@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,31 +37,32 @@ def checked_points(features: tuple[Tensor, ...], names: tuple[str, ...]) -> Poin
 
     Raises InputError naming the argument and, for NaN and infinity, the rows.
     """
-    checked = [_checked_features(x, name) for x, name in zip(features, names, strict=False)]
+    checked = [checked_features(x, name) for x, name in zip(features, names, strict=False)]
     rows = [x.shape[-2] for x in checked]
     if len(set(rows)) > 1:
         raise InputError(f"x has {rows[0]} rows and y has {rows[1]}: pass one output for each condition, in order.")
-    try:
-        torch.broadcast_shapes(*(x.shape[:-2] for x in checked))  # type: ignore[no-untyped-call]
-    except RuntimeError:
-        shapes = " and ".join(str(tuple(x.shape)) for x in checked)
-        raise InputError(f"the leading dimensions of x and y do not match: {shapes}.") from None
+    check_leading_shapes(dict(zip(names, checked, strict=False)))
     devices = {x.device for x in checked}
     if len(devices) > 1:
         raise InputError(f"x is on {checked[0].device} and y on {checked[1].device}: move them to one device.")
     dtype = checked[0].dtype
     for x in checked[1:]:
         dtype = torch.promote_types(dtype, x.dtype)
-    return Points(tuple(in_double(x) for x in checked), _answer_dtype(dtype))
+    return Points(tuple(in_double(x) for x in checked), answer_dtype(dtype))
 
 
-def checked_weights(weights: Tensor | None, n: int, device: torch.device) -> Tensor | None:
-    """Weights in float64, (n,) or (..., n). Raises InputError where they are not a distribution over n points."""
+def checked_weights(weights: Tensor | None, points: tuple[Tensor, ...]) -> Tensor | None:
+    """Weights (n,) or (..., n) of points (..., n, d), in float64.
+
+    Raises InputError where they are not a distribution over the n points, or their leading shape does not broadcast.
+    """
     if weights is None:
         return None
-    w = in_double(torch.as_tensor(weights, device=device))
+    n = points[0].shape[-2]
+    w = in_double(_as_tensor(weights, "weights").to(points[0].device))
     if w.ndim < 1 or w.shape[-1] != n:
         raise InputError(f"weights must have {n} entries in the last dimension, one a point; shape {tuple(w.shape)}.")
+    check_leading_shapes({"weights": w[..., None]} | dict(zip(("x", "y"), points, strict=False)))
     values = w.detach()
     if not bool(torch.isfinite(values).all()):
         raise InputError(f"weights are not finite at {_named(~torch.isfinite(values))}.")
@@ -75,7 +77,7 @@ def checked_weights(weights: Tensor | None, n: int, device: torch.device) -> Ten
 
 def checked_gram(K: Tensor) -> Gram:
     """A square, finite, symmetric matrix of unit diagonal. Raises InputError otherwise."""
-    K = torch.as_tensor(K)
+    K = _as_tensor(K, "K")
     if K.ndim < 2 or K.shape[-1] != K.shape[-2] or K.shape[-1] == 0:
         raise InputError(f"K must be square, (..., n, n) with n >= 1, but has shape {tuple(K.shape)}.")
     epsilon = torch.finfo(K.dtype).eps if K.is_floating_point() else torch.finfo(torch.float64).eps
@@ -87,22 +89,48 @@ def checked_gram(K: Tensor) -> Gram:
         raise InputError("K is not symmetric; score (K + K.T) / 2, or check the kernel.")
     if not bool(((torch.diagonal(values, dim1=-2, dim2=-1) - 1).abs() <= tolerance).all()):
         raise InputError("the diagonal of K must be 1; divide K by sqrt(diag_i * diag_j).")
-    return Gram(in_double(K), epsilon, _answer_dtype(K.dtype))
+    return Gram(in_double(K), epsilon, answer_dtype(K.dtype))
 
 
-def _checked_features(x: Tensor, name: str) -> Tensor:
-    x = torch.as_tensor(x)
+def checked_features(x: Tensor, name: str) -> Tensor:
+    """Finite real features (..., n, d) in their own precision. Raises InputError naming the argument and the rows."""
+    x = _as_tensor(x, name)
     if x.ndim < 2:
         hint = "; add a column with unsqueeze(-1)" if x.ndim == 1 else ""
         raise InputError(f"{name} must have shape (..., n, d), but has shape {tuple(x.shape)}{hint}.")
     if 0 in x.shape:
         raise InputError(f"{name} is empty: shape {tuple(x.shape)}; at least one row and one column are needed.")
-    if x.is_complex():
-        raise InputError(f"{name} is complex; pass real features.")
     finite = torch.isfinite(x.detach()).all(-1)
     if not bool(finite.all()):
         raise InputError(f"{name} holds NaN or infinite values in rows {_named(~finite)}; drop or repair them.")
+    if not x.is_floating_point() and bool((x.to(torch.float64).to(x.dtype) != x).any()):
+        raise InputError(f"{name} holds integers beyond 2**53, which float64 cannot tell apart; number them anew.")
     return x
+
+
+def answer_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Precision of the answer: the input's own, float32 for half types, float64 for integers."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16, torch.float32) else torch.float64
+
+
+def _as_tensor(values: object, name: str) -> Tensor:
+    try:
+        if isinstance(values, np.ndarray):  # torch takes no reversed strides and warns of read-only memory
+            values = np.require(values, requirements=["C", "W"])
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as cause:
+        raise InputError(f"{name} cannot be made a tensor: {cause}; pass a tensor, an array or nested lists.") from None
+    if tensor.is_complex():
+        raise InputError(f"{name} is complex; pass real numbers.")
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
+
+
+def check_leading_shapes(arguments: dict[str, Tensor]) -> None:
+    try:
+        torch.broadcast_shapes(*(a.shape[:-2] for a in arguments.values()))  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        shapes = " and ".join(str(tuple(a.shape[:-2])) for a in arguments.values())
+        raise InputError(f"the leading dimensions of {' and '.join(arguments)} do not match: {shapes}.") from None
 
 
 def _named(at: Tensor) -> str:
@@ -110,9 +138,3 @@ def _named(at: Tensor) -> str:
     places = torch.nonzero(at).tolist()
     named = ", ".join(str(p[0] if len(p) == 1 else tuple(p)) for p in places[:NAMED_ROWS])
     return named if len(places) <= NAMED_ROWS else f"{named}, … ({len(places)} in all)"
-
-
-def _answer_dtype(dtype: torch.dtype) -> torch.dtype:
-    if dtype in (torch.float16, torch.bfloat16, torch.float32):
-        return torch.float32
-    return torch.float64

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from condvne.core.kernels import Kernel, row_kronecker
+from condvne.core.spectral import EPSILON
 
 TILE_ENTRIES = 2**22  # kernel values in flight at order 2: 32 MB, a few times that with temporaries
 LEAST_WEIGHT = 1e-17  # stands in for zero under the square root, whose derivative there is infinite
@@ -44,6 +45,11 @@ class DensityState:
         """Dimension D of the explicit product feature map; None where there is none."""
         dimensions = [k.feature_dimension(x) for k, x in zip(self.kernels, self.features, strict=True)]
         return None if None in dimensions else math.prod(d for d in dimensions if d is not None)
+
+    @property
+    def epsilon(self) -> float:
+        """Rounding of the entries of `matrix()`, relative to its trace: eigenvalues below it are zeros."""
+        return EPSILON * sum(k.rounding(x) for k, x in zip(self.kernels, self.features, strict=True))
 
     def marginal(self, sides: tuple[int, ...]) -> DensityState:
         """The state of some of the sides, same weights."""

@@ -30,7 +30,7 @@ from typing_extensions import Unpack
 from condvne.core.checks import checked_gram, checked_points, checked_weights
 from condvne.core.density import DensityState, weighted_gram
 from condvne.core.kernels import MEDIAN_ROWS, MEDIAN_SEED, Kernel, as_kernel
-from condvne.core.spectral import checked_order, matrix_entropy
+from condvne.core.spectral import checked_order, matrix_entropy, purity_entropy
 from condvne.errors import InputError
 
 Method = Literal["auto", "exact"]
@@ -260,7 +260,8 @@ def entropy_from_gram(K: Tensor, *, order: float = 1.0, weights: Tensor | None =
         (...), nats, in [0, log n].
 
     Raises:
-        InputError: K is not square, finite, symmetric, of unit diagonal, or positive semidefinite.
+        InputError: K is not square, finite, symmetric, of unit diagonal, or positive semidefinite (order 2
+            computes no eigenvalues and notices only tr A² > 1).
 
     >>> float(entropy_from_gram(torch.ones(3, 3)))
     0.0
@@ -268,7 +269,7 @@ def entropy_from_gram(K: Tensor, *, order: float = 1.0, weights: Tensor | None =
     order = checked_order(order)
     gram = checked_gram(K)
     with torch.autocast(gram.values.device.type, enabled=False):
-        w = checked_weights(weights, gram.values.shape[-1], gram.values.device)
+        w = checked_weights(weights, (gram.values,))
         A = weighted_gram(gram.values, w)
         return matrix_entropy(A, order, epsilon=gram.epsilon).to(gram.dtype)
 
@@ -288,7 +289,7 @@ def _evaluate(
     points = checked_points(features, ("x", "y"))
     n = points.features[0].shape[-2]
     with torch.autocast(points.features[0].device.type, enabled=False):
-        w = checked_weights(weights, n, points.features[0].device)
+        w = checked_weights(weights, points.features)
         fitted = tuple(
             as_kernel(kernel).fit_each(x, generator=generator)
             for kernel, x in zip(kernels, points.features, strict=True)
@@ -317,8 +318,8 @@ def _evaluate(
 def state_entropy(state: DensityState, order: float) -> Tensor:
     """H_α of a state, (...), float64, nats; closed form at order 2, eigenvalues of the smaller matrix otherwise."""
     if order == 2.0:
-        return -torch.log(state.purity())
-    return matrix_entropy(state.matrix(), order)
+        return purity_entropy(state.purity())
+    return matrix_entropy(state.matrix(), order, epsilon=state.epsilon)
 
 
 def _exponential(result: EntropyResult) -> EntropyResult:

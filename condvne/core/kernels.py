@@ -15,10 +15,13 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from condvne.core.checks import answer_dtype, check_leading_shapes, checked_features
+from condvne.core.spectral import as_number, in_double
 from condvne.errors import InputError
 
 MEDIAN_ROWS = 2000  # rows beyond this are subsampled for the median: its sampling error is then about 0.1 %
 MEDIAN_SEED = 0
+FAR = 1e4  # squared norm, in bandwidths, above which |u|² + |v|² - 2⟨u, v⟩ has lost more than 1e-11 of a distance
 
 KernelName = Literal["gaussian", "laplacian", "cosine", "polynomial", "delta"]
 BandwidthKernelT = TypeVar("BandwidthKernelT", bound="_BandwidthKernel")
@@ -39,20 +42,23 @@ class Kernel(ABC):
         """Gram matrix.
 
         Args:
-            x: features, (..., n, d). Half precision is computed in float32.
+            x: features, (..., n, d).
             z: second set, (..., m, d); default `x` itself, with a diagonal of exactly 1.
 
         Returns:
-            (..., n, m), values at most 1.
+            (..., n, m), values at most 1; computed in float64, in the precision of `x` (float32 for half types).
 
         Raises:
-            InputError: a bandwidth is needed and neither given nor defined by `x`; a row has no direction.
+            InputError: features are not finite or of unlike width; a bandwidth is needed and neither given nor
+                defined by `x`; a row has no direction.
         """
-        kernel = self.fit(x)
-        with torch.autocast(x.device.type, enabled=False):
-            if z is None:
-                return kernel.evaluate(*kernel.prepare(_at_least_single(x)))
-            return kernel.evaluate(*kernel.prepare(_at_least_single(x), _at_least_single(z)))
+        sets = [checked_features(x, "x")] + ([] if z is None else [checked_features(z, "z")])
+        if len({s.shape[-1] for s in sets}) > 1:
+            raise InputError(f"x has {sets[0].shape[-1]} columns and z has {sets[1].shape[-1]}.")
+        kernel = self.fit(sets[0])
+        with torch.autocast(sets[0].device.type, enabled=False):
+            values = kernel.evaluate(*kernel.prepare(*(in_double(s) for s in sets)))
+        return values.to(answer_dtype(sets[0].dtype))
 
     def fit(self, reference: Tensor, *, generator: torch.Generator | None = None) -> Kernel:
         """The same kernel with its bandwidth fixed by the median heuristic on `reference` (no-op without bandwidth)."""
@@ -66,6 +72,10 @@ class Kernel(ABC):
     def fixed_bandwidth(self) -> float | Tensor | None:
         """The bandwidth once fixed; None for kernels without one."""
         return None
+
+    def rounding(self, x: Tensor) -> float:
+        """How far values on `x` may be off, in units of the float64 epsilon: copies of a row are alike to within it."""
+        return 1.0
 
     def feature_dimension(self, x: Tensor) -> int | None:
         """Dimension of the explicit feature map on `x`; None where the map is infinite."""
@@ -94,7 +104,8 @@ class _BandwidthKernel(Kernel):
         for argument, value in (("bandwidth", self.bandwidth), ("multiplier", self.multiplier)):
             if value is None:
                 continue
-            values = torch.as_tensor(value, dtype=torch.float64)
+            number = value if isinstance(value, Tensor) else as_number(value)
+            values = torch.as_tensor(math.nan if number is None else number, dtype=torch.float64)
             if not bool((torch.isfinite(values) & (values > 0)).all()):
                 raise InputError(f"{name}: {argument} must be positive and finite, but is {value}.")
         if self.bandwidth is not None and self.multiplier != 1.0:
@@ -117,7 +128,7 @@ class _BandwidthKernel(Kernel):
     ) -> BandwidthKernelT:
         if self.bandwidth is not None:
             return self
-        median = median_distance(x, norm=self._norm, generator=generator)
+        median = median_distance(checked_features(x, "the reference"), norm=self._norm, generator=generator)
         undefined = median == 0
         if bool(undefined.any()):
             if when_equal is None:
@@ -137,7 +148,9 @@ class _BandwidthKernel(Kernel):
         if self.bandwidth is None:
             raise InputError(f"{type(self).__name__}: fix the bandwidth first, with kernel.fit(reference).")
         if isinstance(self.bandwidth, Tensor):
-            return x / self.bandwidth.to(x)[..., None, None]
+            bandwidth = self.bandwidth.to(x)[..., None, None]
+            check_leading_shapes({"the features": x, "the bandwidth": bandwidth})
+            return x / bandwidth
         return x / self.bandwidth
 
 
@@ -162,10 +175,18 @@ class Gaussian(_BandwidthKernel):
     def evaluate(self, u: Tensor, v: Tensor | None = None) -> Tensor:
         w = u if v is None else v
         products = u @ w.mT
-        distances = products.mul_(-2).add_(u.square().sum(-1)[..., :, None]).add_(w.square().sum(-1)[..., None, :])
+        of_u, of_w = u.square().sum(-1), w.square().sum(-1)
+        distances = products.mul_(-2).add_(of_u[..., :, None]).add_(of_w[..., None, :])
+        if float(torch.maximum(of_u.detach().amax(), of_w.detach().amax())) > FAR:
+            exact = torch.cdist(u.detach(), w.detach(), compute_mode="donot_use_mm_for_euclid_dist").square_()
+            distances = _with_value(distances, exact)
         if v is None:
             distances = _without_diagonal(distances)
         return _clamped_from_below(distances).mul_(-0.5).exp_()
+
+    def rounding(self, x: Tensor) -> float:
+        farthest = float(self.prepare(x.detach())[0].square().sum(-1).amax())
+        return 4.0 * (1.0 + farthest) if farthest <= FAR else 4.0
 
 
 @dataclass(frozen=True)
@@ -193,6 +214,9 @@ class Cosine(Kernel):
 
     def evaluate(self, u: Tensor, v: Tensor | None = None) -> Tensor:
         return _unit_products(u, v)
+
+    def rounding(self, x: Tensor) -> float:
+        return 4.0
 
     def feature_dimension(self, x: Tensor) -> int | None:
         return x.shape[-1]
@@ -227,6 +251,9 @@ class Polynomial(Kernel):
     def evaluate(self, u: Tensor, v: Tensor | None = None) -> Tensor:
         return _unit_products(u, v) ** int(self.degree)
 
+    def rounding(self, x: Tensor) -> float:
+        return 4.0 * self.degree
+
     def feature_dimension(self, x: Tensor) -> int | None:
         return int((x.shape[-1] + 1) ** self.degree)
 
@@ -240,7 +267,7 @@ class Polynomial(Kernel):
 
 @dataclass(frozen=True)
 class Delta(Kernel):
-    """k(z, z') = 1 where the rows are equal, else 0. Features may be integers; gradients with respect to them are 0."""
+    """k(z, z') = 1 where the rows are equal, else 0. Features may be integers; no gradient flows to them."""
 
     def prepare(self, x: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         sets = (x, *others)
@@ -317,10 +344,6 @@ def median_distance(x: Tensor, *, norm: float = 2.0, generator: torch.Generator 
     return torch.where(count > 0, median, torch.zeros_like(median))
 
 
-def _at_least_single(x: Tensor) -> Tensor:
-    return x if x.dtype in (torch.float32, torch.float64) else x.to(torch.float32)
-
-
 def _without_diagonal(square: Tensor) -> Tensor:
     """Zero on the diagonal, where a distance is zero by definition and has no derivative."""
     eye = torch.eye(square.shape[-1], dtype=torch.bool, device=square.device)
@@ -331,12 +354,22 @@ def _clamped_from_below(distances: Tensor) -> Tensor:
     # Rounding can make the distance of equal rows negative. Only the value is clamped: the derivatives
     # of |z - z'|² at equal rows are right as they are, and a clamped gradient would lose the second one.
     if torch.is_grad_enabled() and distances.requires_grad:
-        return distances + (distances.clamp(min=0) - distances).detach()
+        return _with_value(distances, distances.detach().clamp(min=0))
     return distances.clamp_(min=0)
 
 
+def _with_value(carrier: Tensor, value: Tensor) -> Tensor:
+    """The better value of a quantity, with the derivatives of its first form."""
+    if torch.is_grad_enabled() and carrier.requires_grad:
+        return carrier + (value - carrier.detach())
+    return value
+
+
 def _unit_rows(x: Tensor, kernel: str) -> Tensor:
-    norms = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    # Scaled by the largest entry first, or squares of very large and very small rows leave the range of floats.
+    largest = x.detach().abs().amax(dim=-1, keepdim=True)
+    x = x / torch.where(largest > 0, largest, 1.0)
+    norms: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     if bool((norms == 0).any()):
         rows = torch.nonzero(norms.detach().squeeze(-1) == 0)[:5].tolist()
         named = ", ".join(str(r[0] if len(r) == 1 else tuple(r)) for r in rows)
@@ -348,8 +381,7 @@ def _unit_rows(x: Tensor, kernel: str) -> Tensor:
 
 def _unit_products(u: Tensor, v: Tensor | None) -> Tensor:
     products = u @ (u if v is None else v).mT
-    clamped = products.clamp(-1.0, 1.0)
-    values = products + (clamped - products).detach()
+    values = _with_value(products, products.detach().clamp(-1.0, 1.0))
     if v is None:
         eye = torch.eye(values.shape[-1], dtype=torch.bool, device=values.device)
         values = values.masked_fill(eye, 1.0)
@@ -387,7 +419,8 @@ class _ManhattanPullback(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         u, v = ctx.saved_tensors
         to_u, to_v = grads
-        total = u.new_zeros((*u.shape[:-1], v.shape[-2]))
+        shape = torch.broadcast_shapes(u.shape[:-2], v.shape[:-2])  # type: ignore[no-untyped-call]
+        total = u.new_zeros((*shape, u.shape[-2], v.shape[-2]))
         for d in range(u.shape[-1]):
             sign = torch.sign(u[..., :, None, d] - v[..., None, :, d])
             total += sign * (to_u[..., :, None, d] - to_v[..., None, :, d])

@@ -21,6 +21,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ from condvne.errors import InputError
 FLOOR = 1e-12
 TIE = 1e-5  # relative gap below which f'' at the midpoint is more accurate than the divided difference
 EPSILON = torch.finfo(torch.float64).eps
+SINGLE_NOISE = 1e-6  # eigenvalues nearer to zero than this may come from entries rounded in float32
 LARGEST_WITH_VECTORS = 32_766  # LAPACK's 32-bit workspace holds no more eigenvectors
 LARGEST_WITHOUT_VECTORS = 50_000
 
@@ -53,13 +55,24 @@ def matrix_entropy(A: Tensor, order: float = 1.0, *, epsilon: float = EPSILON) -
     order = checked_order(order)
     A = in_double(A)
     if order == 2.0:
-        return -torch.log(A.square().sum((-2, -1)))
+        return purity_entropy(A.square().sum((-2, -1)), epsilon=epsilon)
     eigenvalues, vectors = _decomposed(A.detach(), epsilon, with_vectors=A.requires_grad)
     function = _function_of_order(order, eigenvalues)
     if vectors is None:
         return function.entropy(function.values(eigenvalues).sum(-1))
     trace: Tensor = _SpectralTrace.apply((A + A.mT) / 2, eigenvalues, vectors, function)
     return function.entropy(trace)
+
+
+def purity_entropy(purity: Tensor, *, epsilon: float = EPSILON) -> Tensor:
+    """H_2 = -log tr A², given the traces (...). Raises InputError where they exceed one, the square of tr A."""
+    largest = float(purity.detach().amax())
+    if not largest <= 1 + 1e-4 + 4 * math.sqrt(epsilon):
+        raise InputError(
+            f"the kernel matrix is not positive semidefinite, or overflows: tr A² is {largest:.3g}, above 1; "
+            "use a positive-definite kernel, or rescale the features."
+        )
+    return -torch.log(purity)
 
 
 def spectrum(A: Tensor, *, epsilon: float = EPSILON) -> Tensor:
@@ -78,9 +91,15 @@ def spectrum_entropy(eigenvalues: Tensor, order: float = 1.0) -> Tensor:
 
 def checked_order(order: float) -> float:
     """The order as a float in [0, ∞]. Raises InputError otherwise."""
-    if isinstance(order, (int, float)) and not isinstance(order, bool) and order >= 0:
-        return float(order)
-    raise InputError(f"order must be a number in [0, inf], but is {order!r}.")
+    number = as_number(order)
+    if number is None or not number >= 0:  # NaN included
+        raise InputError(f"order must be a number in [0, inf], but is {order!r}.")
+    return number
+
+
+def as_number(value: object) -> float | None:
+    """A real number of Python or NumPy as a float; None for anything else, booleans included."""
+    return float(value) if not isinstance(value, bool) and isinstance(value, Real) else None
 
 
 def in_double(A: Tensor) -> Tensor:
@@ -179,7 +198,7 @@ class _Power(_SpectralFunction):
         return self.order * (self.order - 1) / scale.square() * (x / scale).pow(self.order - 2)
 
     def entropy(self, trace: Tensor) -> Tensor:
-        return (self.order * torch.log(self.largest) + torch.log(trace)) / (1 - self.order)
+        return self.order / (1 - self.order) * torch.log(self.largest) + torch.log(trace) / (1 - self.order)
 
 
 class _Largest(_SpectralFunction):
@@ -307,8 +326,9 @@ def _refuse_negative(eigenvalues: Tensor, epsilon: float) -> None:
     n = eigenvalues.shape[-1]
     tolerance = min(64 * epsilon * max(1.0, math.sqrt(n) / 8), 0.05)
     smallest = float(eigenvalues.amin())
-    if smallest < -tolerance:
+    if not smallest >= -tolerance:  # NaN included
+        hint = "; pass a matrix computed in float32 as float32" if smallest > -SINGLE_NOISE else ""
         raise InputError(
             f"the kernel matrix is not positive semidefinite: its density matrix has the eigenvalue {smallest:.3g}; "
-            "use a positive-definite kernel, or repair the matrix before scoring."
+            f"use a positive-definite kernel, or repair the matrix before scoring{hint}."
         )

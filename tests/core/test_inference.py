@@ -59,7 +59,9 @@ def test_conditional_entropies_equal_the_public_functions_at_every_order() -> No
             float(cv.conditional_entropy(x[rows], group.features[rows], kernel_x=KERNEL, kernel_y=KERNEL, order=a))
             for a in orders
         ]
-        assert got[name] == pytest.approx(expected, rel=1e-10)
+        # At order 1/2 an eigenvalue at rounding's edge, 1e-15, counts as 3e-8: kept or not, both are right.
+        assert got[name][0] == pytest.approx(expected[0], rel=1e-6)
+        assert got[name][1:] == pytest.approx(expected[1:], rel=1e-10)
 
 
 def test_every_condition_weighs_the_same_however_many_outputs_it_has() -> None:

@@ -142,18 +142,14 @@ class Course:
             else:
                 halves = [math.inf] * len(estimators)
 
-    def _added_probes(
-        self, estimators: list[TraceEstimator], readings: list[Reading], tolerance: float
-    ) -> bool:
+    def _added_probes(self, estimators: list[TraceEstimator], readings: list[Reading], tolerance: float) -> bool:
         """More probes for all matrices, as the noisiest needs; False where they are as many as they may be."""
         have = estimators[0].recurrence.count
         excess = max(
             2 * reading.standard_error / max(tolerance / 2, tolerance - (reading.upper - reading.lower) / 2)
             for reading in readings
         )
-        wanted = min(
-            math.ceil(have * excess**2 / PROBE_ROUNDING) * PROBE_ROUNDING, GROWTH * self.plan.probes, 4 * have
-        )
+        wanted = min(math.ceil(have * excess**2 / PROBE_ROUNDING) * PROBE_ROUNDING, GROWTH * self.plan.probes, 4 * have)
         if wanted <= have:
             return False
         fresh = self._probes(wanted - have)

@@ -48,9 +48,7 @@ def entropy_range(eigenvalues: Tensor, order: float, n: int, deviation: float) -
     if order < 1:
         return lower, most
     distance = _distance_of_spectra(eigenvalues, deviation, n)
-    change = (
-        distance * math.log(max(n - 1, 1)) + torch.special.entr(distance) + torch.special.entr(1 - distance)
-    )
+    change = distance * math.log(max(n - 1, 1)) + torch.special.entr(distance) + torch.special.entr(1 - distance)
     H = torch.special.entr(eigenvalues).sum(-1)
     if order == 1:
         lower = torch.maximum(lower, H - change)

@@ -55,9 +55,7 @@ class SketchedCovariance:
         source: str = "",
     ) -> None:
         if isinstance(num_features, bool) or int(num_features) != num_features or num_features < 1:
-            raise InputError(
-                f"num_features of a covariance must be a positive integer, but is {num_features}."
-            )
+            raise InputError(f"num_features of a covariance must be a positive integer, but is {num_features}.")
         if dtype not in (torch.float32, torch.float64):
             raise InputError(f"dtype of a covariance must be float32 or float64, but is {dtype}.")
         self.num_features = int(num_features)
@@ -112,9 +110,7 @@ class SketchedCovariance:
         left = self._sum - removed.to(self._sum)
         weight = self.weight - (len(rows) if w is None else float(w.sum(dtype=torch.float64)))
         if float(left.diagonal().amin()) < -self.epsilon * max(self.weight, 1.0):
-            raise InputError(
-                "rows that were never added cannot be taken out: the covariance would turn negative."
-            )
+            raise InputError("rows that were never added cannot be taken out: the covariance would turn negative.")
         self.count -= len(rows)
         self._sum, self.weight = (left, weight) if self.count else (torch.zeros_like(left), 0.0)
 
@@ -135,9 +131,7 @@ class SketchedCovariance:
         """A copy with all weights multiplied by a positive factor (to let old samples fade)."""
         if not 0 < factor < float("inf"):
             raise InputError(f"factor must be positive and finite, but is {factor}.")
-        copy = SketchedCovariance(
-            self.num_features, self.dtype, device=self._pending.device, source=self.source
-        )
+        copy = SketchedCovariance(self.num_features, self.dtype, device=self._pending.device, source=self.source)
         copy._sum = self.sum() * factor
         copy.count, copy.weight = self.count, self.weight * factor
         return copy
@@ -176,9 +170,7 @@ class SketchedCovariance:
         whole = self.scaled(1.0)
         if not (dist.is_available() and dist.is_initialized()):
             return whole
-        refuse_different_settings(
-            {"num_features": self.num_features, "source": self.source}, self._sum.device, group
-        )
+        refuse_different_settings({"num_features": self.num_features, "source": self.source}, self._sum.device, group)
         counts = torch.tensor([self.count, self.weight], dtype=torch.float64, device=self._sum.device)
         dist.all_reduce(whole._sum, group=group)
         dist.all_reduce(counts, group=group)
@@ -206,9 +198,7 @@ class SketchedCovariance:
     def restore(self, total: Tensor, count: int, weight: float) -> None:
         """Begin again from a saved sum. Raises InputError where it is of another size or precision."""
         if total.shape != self._sum.shape or total.dtype != torch.float64:
-            raise InputError(
-                f"the sum must be float64 of shape {tuple(self._sum.shape)}, not {tuple(total.shape)}"
-            )
+            raise InputError(f"the sum must be float64 of shape {tuple(self._sum.shape)}, not {tuple(total.shape)}")
         self._sum = total.clone().to(self._sum.device)
         self.count, self.weight = int(count), float(weight)
         self._pending.zero_()
@@ -232,9 +222,7 @@ class SketchedCovariance:
 
     def _checked(self, features: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if features.ndim != 2 or features.shape[1] != self.num_features:
-            raise InputError(
-                f"features must have shape (n, {self.num_features}), but have {tuple(features.shape)}."
-            )
+            raise InputError(f"features must have shape (n, {self.num_features}), but have {tuple(features.shape)}.")
         rows = features.detach().to(device=self._pending.device, dtype=self.dtype)
         refuse_other_norms(rows)
         if weights is None:
@@ -268,9 +256,7 @@ def refuse_other_norms(rows: Tensor) -> None:
         )
 
 
-def refuse_different_settings(
-    settings: dict[str, Any], device: torch.device, group: dist.ProcessGroup | None
-) -> None:
+def refuse_different_settings(settings: dict[str, Any], device: torch.device, group: dist.ProcessGroup | None) -> None:
     """Raise InputError on every rank where the ranks of a process group do not have the same settings."""
     content = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).digest()
     mine = torch.tensor(list(content), dtype=torch.uint8, device=device)

@@ -85,9 +85,7 @@ def project(plan: Plan, tensors: Mapping[str, Tensor], coordinates: Mapping[int,
     return torch.stack([phase.cos(), phase.sin()], dim=-1).flatten(-2)
 
 
-def make_plan(
-    kernels: Sequence[Kernel], dims: Sequence[int], num_features: int, method: str = "auto"
-) -> Plan:
+def make_plan(kernels: Sequence[Kernel], dims: Sequence[int], num_features: int, method: str = "auto") -> Plan:
     """The shape of a sketch of these kernels. Raises InputError where there is none."""
     dims = _checked_dims(kernels, dims)
     if method not in METHODS:
@@ -107,9 +105,7 @@ def make_plan(
     chosen = allowed[0] if method == "auto" else next((m for m in allowed if m == method), None)
     if chosen is None:
         names = " × ".join(type(kernel).__name__ for kernel in kernels)
-        raise InputError(
-            f"{names} of dimensions {dims} cannot be sketched by {method!r}: use {' or '.join(allowed)}."
-        )
+        raise InputError(f"{names} of dimensions {dims} cannot be sketched by {method!r}: use {' or '.join(allowed)}.")
     return replace(plan, method=chosen)
 
 
@@ -130,9 +126,7 @@ def _degree(kernel: Kernel) -> int:
 
 def _checked_dims(kernels: Sequence[Kernel], dims: Sequence[int]) -> tuple[int, ...]:
     if len(kernels) not in (1, 2) or len(dims) != len(kernels):
-        raise InputError(
-            f"a sketch takes one or two kernels and as many dims, but got {len(kernels)} and {len(dims)}."
-        )
+        raise InputError(f"a sketch takes one or two kernels and as many dims, but got {len(kernels)} and {len(dims)}.")
     if any(int(d) != d or d < 1 for d in dims):
         raise InputError(f"dims of a sketch must be positive integers, but are {tuple(dims)}.")
     return tuple(int(d) for d in dims)
@@ -140,12 +134,7 @@ def _checked_dims(kernels: Sequence[Kernel], dims: Sequence[int]) -> tuple[int, 
 
 def checked_num_features(num_features: int) -> int:
     """The number of features of a sketch as an integer. Raises InputError where no sketch has it."""
-    if (
-        isinstance(num_features, bool)
-        or int(num_features) != num_features
-        or num_features < 1
-        or num_features % 4
-    ):
+    if isinstance(num_features, bool) or int(num_features) != num_features or num_features < 1 or num_features % 4:
         near = max(4, 4 * round(int(num_features) / 4))
         raise InputError(
             "num_features must be a positive multiple of 4 (two halves of cosine and sine pairs), "

@@ -23,9 +23,7 @@ from torch import Tensor
 
 SpectralMap = Callable[[Tensor], Tensor]
 
-NEGLIGIBLE = (
-    1e-13  # relative to the largest eigenvalue: lengths below it are rounding, the space is exhausted
-)
+NEGLIGIBLE = 1e-13  # relative to the largest eigenvalue: lengths below it are rounding, the space is exhausted
 
 
 @dataclass(frozen=True)
@@ -187,12 +185,8 @@ class ProbeRecurrence:
         both.lengths = torch.cat([self.lengths, other.lengths])
         both._bases = [torch.cat(pair, dim=-1) for pair in zip(self._bases, other._bases, strict=True)]
         both._diagonal = [torch.cat(pair) for pair in zip(self._diagonal, other._diagonal, strict=True)]
-        both._off_diagonal = [
-            torch.cat(pair) for pair in zip(self._off_diagonal, other._off_diagonal, strict=True)
-        ]
-        both._couplings = [
-            torch.cat(pair, dim=-1) for pair in zip(self._couplings, other._couplings, strict=True)
-        ]
+        both._off_diagonal = [torch.cat(pair) for pair in zip(self._off_diagonal, other._off_diagonal, strict=True)]
+        both._couplings = [torch.cat(pair, dim=-1) for pair in zip(self._couplings, other._couplings, strict=True)]
         return both
 
     def tridiagonal(self) -> Tensor:
@@ -206,9 +200,7 @@ class ProbeRecurrence:
         second = square * (self._diagonal[0].square() + self._off_diagonal[0].square())
         return torch.stack([square, first, second], dim=1).cpu()
 
-    def bounds(
-        self, f: SpectralMap, g: SpectralMap, noise: float, steps: int | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def bounds(self, f: SpectralMap, g: SpectralMap, noise: float, steps: int | None = None) -> tuple[Tensor, Tensor]:
         """Lower and upper bound of zᵀ P f(A) P z for each probe, (m,), on the CPU, after some of the steps."""
         M, S, V = self._reduced(steps or self.steps)
         return self._bounds_from(M, S, V.shape[-1], f, g, noise)
@@ -292,9 +284,7 @@ def _symmetric(corner: Tensor, across: Tensor, inner: Tensor) -> Tensor:
     return torch.cat([torch.cat([corner, across], dim=-1), torch.cat([across.mT, inner], dim=-1)], dim=-2)
 
 
-def _bounds(
-    M: Tensor, S: Tensor, ends: Tensor, f: SpectralMap, g: SpectralMap, noise: float
-) -> tuple[Tensor, Tensor]:
+def _bounds(M: Tensor, S: Tensor, ends: Tensor, f: SpectralMap, g: SpectralMap, noise: float) -> tuple[Tensor, Tensor]:
     """Both bounds of zᵀ f(A) z for the columns of `ends` (coordinates of z in W); directions below noise count 0."""
     values, vectors = torch.linalg.eigh(M)
     coordinates = vectors.mT @ ends

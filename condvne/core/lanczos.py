@@ -125,9 +125,7 @@ class LanczosDifference:
     contributions: Tensor
 
 
-def difference(
-    a: LanczosEstimate | LanczosDifference, b: LanczosEstimate | LanczosDifference
-) -> LanczosDifference:
+def difference(a: LanczosEstimate | LanczosDifference, b: LanczosEstimate | LanczosDifference) -> LanczosDifference:
     """a - b, for estimates that share their probes: of one call, or of calls with equally seeded generators.
 
     Where one has more probes than the other, the pairs that both have give the standard error.
@@ -155,9 +153,7 @@ def _plan(order: float, tolerance: float | None, deflation: int, probes: int, st
     return Plan(order, tolerance, int(deflation), int(probes), int(steps))
 
 
-def _entropies(
-    operators: KernelOperators, plan: Plan, generator: torch.Generator | None
-) -> list[LanczosEstimate]:
+def _entropies(operators: KernelOperators, plan: Plan, generator: torch.Generator | None) -> list[LanczosEstimate]:
     if plan.order == 2.0:
         return _attached(operators, [_purity(operators, t, plan) for t in range(len(operators.terms))])
     if operators.n <= SMALL * (plan.deflation + plan.probes):

@@ -100,9 +100,7 @@ class KernelOperators:
         self.n, self.device, self.state, self.precision = n, device, state, precision
         self.terms = tuple(tuple(term) for term in terms)
         self._sides = tuple(sides)
-        self.weights = (
-            torch.full((n,), 1 / n, dtype=torch.float64, device=device) if weights is None else weights
-        )
+        self.weights = torch.full((n,), 1 / n, dtype=torch.float64, device=device) if weights is None else weights
         self._root = self.weights.detach().sqrt()[:, None]
         self.dtype = torch.float64 if precision == "float64" else torch.float32
         self.rounding: Rounding | None = None
@@ -135,9 +133,7 @@ class KernelOperators:
             InputError: features or weights with leading dimensions; a precision that is unknown or that the
                 device does not have; a negative memory.
         """
-        if any(x.ndim != 2 for x in state.features) or (
-            state.weights is not None and state.weights.ndim != 1
-        ):
+        if any(x.ndim != 2 for x in state.features) or (state.weights is not None and state.weights.ndim != 1):
             shapes = ", ".join(str(tuple(x.shape)) for x in state.features)
             raise InputError(
                 f"matrix-free products take one problem at a time, features (n, d) and weights (n,), but the shapes "
@@ -153,9 +149,7 @@ class KernelOperators:
             for kernel, x in zip(state.kernels, state.features, strict=True):
                 prepared = kernel.prepare(x)[0]
                 exact.append(kernel.evaluate(prepared[:PROBED_ROWS], prepared))
-                coarse = precision == "bfloat16" and not isinstance(
-                    kernel, Delta
-                )  # labels are not to be rounded
+                coarse = precision == "bfloat16" and not isinstance(kernel, Delta)  # labels are not to be rounded
                 sides.append(_FeatureSide(kernel, prepared.to(torch.bfloat16 if coarse else dtype), dtype))
         operators = cls(
             sides,
@@ -185,9 +179,7 @@ class KernelOperators:
         """
         shapes = {tuple(K.shape) for K in grams}
         if len(shapes) != 1 or any(K.ndim != 2 or K.shape[0] != K.shape[1] for K in grams):
-            raise InputError(
-                f"Gram matrices must be square and of one size (n, n), but have shapes {sorted(shapes)}."
-            )
+            raise InputError(f"Gram matrices must be square and of one size (n, n), but have shapes {sorted(shapes)}.")
         device = grams[0].device
         _check_precision(precision, device)
         dtype = torch.float64 if precision == "float64" else torch.float32
@@ -210,12 +202,8 @@ class KernelOperators:
         if not wanted:
             return [None] * len(self.terms)
         # Rows for columns: on a processor thin products with row-major vectors are a third faster.
-        scaled = {
-            t: (V * self._root).mT.to(self.dtype).contiguous() for t, V in enumerate(vectors) if V is not None
-        }
-        results = {
-            t: torch.zeros(V.shape, dtype=torch.float64, device=self.device) for t, V in scaled.items()
-        }
+        scaled = {t: (V * self._root).mT.to(self.dtype).contiguous() for t, V in enumerate(vectors) if V is not None}
+        results = {t: torch.zeros(V.shape, dtype=torch.float64, device=self.device) for t, V in scaled.items()}
         counting = [t for t in wanted if self._squares[t] is None]
         totals = {t: torch.zeros((), dtype=torch.float64, device=self.device) for t in counting}
         with self.arithmetic():
@@ -302,9 +290,7 @@ class KernelOperators:
             raise InputError(f"memory must be a number of bytes, 0 or more, but is {memory}.")
         budget = memory if memory is not None else int(SHARE_OF_FREE_MEMORY * free_memory(self.device))
         size = torch.finfo(self.dtype).bits // 8
-        in_flight = (
-            len(self._sides) + len(self.terms) + 4
-        )  # blocks, products, and temporaries of one evaluation
+        in_flight = len(self._sides) + len(self.terms) + 4  # blocks, products, and temporaries of one evaluation
         tile = CUDA_TILE if self.device.type == "cuda" else CPU_TILE
         if budget > 0:
             tile = min(tile, math.isqrt(budget // (2 * size * in_flight)))
@@ -353,9 +339,7 @@ class KernelOperator:
 
     def matmat(self, V: Tensor) -> Tensor:
         """A V for (n, k), in float64."""
-        result = self.operators.multiply(
-            [V if t == self.term else None for t in range(len(self.operators.terms))]
-        )
+        result = self.operators.multiply([V if t == self.term else None for t in range(len(self.operators.terms))])
         product = result[self.term]
         assert product is not None
         return product

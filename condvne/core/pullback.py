@@ -46,16 +46,12 @@ def pull_back(
     assert state is not None  # gradients are attached only where there are features
     weights_need = state.weights is not None and state.weights.requires_grad
     if weights_need and bool((operators.weights == 0).any()):
-        raise InputError(
-            "weights of zero have no gradient by random probes; drop their points, or use method='exact'."
-        )
+        raise InputError("weights of zero have no gradient by random probes; drop their points, or use method='exact'.")
     return _Pull(operators, state, gradients).run()
 
 
 class _Pull:
-    def __init__(
-        self, operators: KernelOperators, state: DensityState, gradients: Sequence[MatrixGradient]
-    ) -> None:
+    def __init__(self, operators: KernelOperators, state: DensityState, gradients: Sequence[MatrixGradient]) -> None:
         self.operators, self.state, self.gradients = operators, state, gradients
         self.root = operators.weights.detach().sqrt()
         self.coordinates: list[Tensor] = []
@@ -118,9 +114,7 @@ class _Pull:
         return gradient * across * (1 if rows == columns else 2)
 
     def _collect(self, loss: Tensor, sides: list[tuple[Tensor, ...]], rows: slice, columns: slice) -> None:
-        leaves = [
-            part for parts, total in zip(sides, self.sums, strict=True) if total is not None for part in parts
-        ]
+        leaves = [part for parts, total in zip(sides, self.sums, strict=True) if total is not None for part in parts]
         pulled = iter(torch.autograd.grad(loss, leaves, allow_unused=True))
         for parts, total in zip(sides, self.sums, strict=True):
             if total is None:

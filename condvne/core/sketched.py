@@ -168,8 +168,7 @@ def estimate(
     signs = [sign for sign, _ in terms]
     states = [_density(covariances[sides]) for _, sides in terms]
     first, second = (
-        _signed(signs, [matrix_entropy(_half(C, h), order, epsilon=2 * epsilon) for C in states])
-        for h in (0, 1)
+        _signed(signs, [matrix_entropy(_half(C, h), order, epsilon=2 * epsilon) for C in states]) for h in (0, 1)
     )
     if sketch.method in INDEPENDENT_DRAWS:
         plain, variance = _with_influences(signs, states, order, epsilon)
@@ -253,9 +252,7 @@ def _with_influences(
             H = matrix_entropy(inner, order, epsilon=epsilon)
             (slope,) = torch.autograd.grad(H.sum(), inner, retain_graph=C.requires_grad)
         of_columns = (slope * C.detach()).sum(-1)
-        influences.append(
-            of_columns.reshape(*of_columns.shape[:-1], -1, 2).sum(-1)
-        )  # cosine and sine together
+        influences.append(of_columns.reshape(*of_columns.shape[:-1], -1, 2).sum(-1))  # cosine and sine together
         entropies.append(H if C.requires_grad else H.detach())
     influence = _signed(signs, influences)
     variance = (influence - influence.mean(-1, keepdim=True)).square().sum(-1)

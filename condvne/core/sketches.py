@@ -132,9 +132,7 @@ class JointSketch:
             raise InputError(f"the sketch has {len(self.kernels)} sides, but {len(sides)} tensors came.")
         rows = [x.shape[-2] for x in sides if x.ndim > 1]
         if len(set(rows)) > 1:
-            raise InputError(
-                f"x has {rows[0]} rows and y has {rows[1]}: pass one output for each condition, in order."
-            )
+            raise InputError(f"x has {rows[0]} rows and y has {rows[1]}: pass one output for each condition, in order.")
         return self._mapped(dict(enumerate(sides)))
 
     def marginal(self, x: Tensor, side: int = 0) -> Tensor:
@@ -196,9 +194,7 @@ class JointSketch:
             plan = make_plan(kernels, dims, stored["num_features"], stored["method"])
             sketch = cls(kernels, dims, stored["seed"], plan, dtype, tensors, stored["digest"])
         except (KeyError, TypeError, AttributeError, InputError) as error:
-            raise DataError(
-                f"{where}: the settings of the sketch cannot be read ({error}); save it again."
-            ) from error
+            raise DataError(f"{where}: the settings of the sketch cannot be read ({error}); save it again.") from error
         if sketch.digest != _digest(sketch.settings(), tensors):
             raise DataError(f"{where}: the sketch does not match its checksum; save it again.")
         return sketch
@@ -244,9 +240,7 @@ def kernel_from_settings(settings: Mapping[str, Any]) -> Kernel:
     """The kernel of `kernel_settings`. Raises KeyError, TypeError or InputError where they define none."""
     values = dict(settings)
     kernel = KERNELS[values.pop("name")]
-    return kernel(
-        **{k: torch.tensor(v, dtype=torch.float64) if isinstance(v, list) else v for k, v in values.items()}
-    )
+    return kernel(**{k: torch.tensor(v, dtype=torch.float64) if isinstance(v, list) else v for k, v in values.items()})
 
 
 def _checked_origin(origin: Tensor, dim: int, side: int) -> Tensor:
@@ -263,9 +257,7 @@ def _unit_halves(features: Tensor, num_features: int) -> Tensor:
     norms: Tensor = torch.linalg.vector_norm(halves, dim=-1, keepdim=True)
     if bool((norms == 0).any()):
         row = torch.nonzero(norms.detach()[..., 0].amin(-1) == 0)[0].tolist()
-        raise InputError(
-            f"row {row[-1]} vanishes in a sketch of {num_features} features; use more, or another seed."
-        )
+        raise InputError(f"row {row[-1]} vanishes in a sketch of {num_features} features; use more, or another seed.")
     unit: Tensor = halves / (math.sqrt(2) * norms)
     return unit.flatten(-2)
 

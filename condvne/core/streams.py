@@ -37,9 +37,7 @@ class SketchedStream:
     def __init__(self, sketch: JointSketch) -> None:
         self.sketch = sketch
         whole: Sides = tuple(range(len(sketch.kernels)))
-        self._covariances = {
-            sides: SketchedCovariance.of(sketch, sides) for sides in dict.fromkeys((whole, (0,)))
-        }
+        self._covariances = {sides: SketchedCovariance.of(sketch, sides) for sides in dict.fromkeys((whole, (0,)))}
 
     @property
     def count(self) -> int:
@@ -96,9 +94,7 @@ class SketchedStream:
             for i, covariance in enumerate(stream._covariances.values()):
                 covariance.restore(tensors[f"sum.{i}"], settings["count"], settings["weight"])
         except (KeyError, InputError) as error:
-            raise DataError(
-                f"{path}: the sums of the stream cannot be read ({error}); save it again."
-            ) from error
+            raise DataError(f"{path}: the sums of the stream cannot be read ({error}); save it again.") from error
         return stream
 
     def _features(self, sides: tuple[Tensor, ...]) -> list[tuple[SketchedCovariance, Tensor]]:

@@ -14,9 +14,7 @@ from torch import Tensor
 from condvne.errors import DataError, RunError
 
 
-def write_tensors(
-    path: str | Path, kind: str, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]
-) -> None:
+def write_tensors(path: str | Path, kind: str, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> None:
     """Write beside `path`, sync, rename. Raises RunError when the file cannot be written; `path` is then as before."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -30,9 +28,7 @@ def write_tensors(
             os.fsync(file.fileno())
         os.replace(partial, path)
     except (OSError, SafetensorError) as error:
-        raise RunError(
-            f"{path}: could not be written ({error}); free space or choose another folder."
-        ) from error
+        raise RunError(f"{path}: could not be written ({error}); free space or choose another folder.") from error
     finally:
         partial.unlink(missing_ok=True)
 
@@ -49,7 +45,5 @@ def read_tensors(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[s
     except (OSError, SafetensorError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as a saved {kind} ({error}); save it again.") from error
     if metadata.get("kind") != kind or not isinstance(settings, dict):
-        raise DataError(
-            f"{path}: holds {metadata.get('kind', 'tensors without a kind')!r}, but a {kind} was expected."
-        )
+        raise DataError(f"{path}: holds {metadata.get('kind', 'tensors without a kind')!r}, but a {kind} was expected.")
     return tensors, settings

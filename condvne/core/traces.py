@@ -141,9 +141,7 @@ class TraceEstimator:
         """Estimate, lower and upper bound of tr Uᵀ f(A) U."""
         if isinstance(self.function, PowerTrace):
             return self._deflated_powers()
-        lower, upper = (
-            float(b) for b in self.leading.bounds(self.function.values, self.function.quotient, self.noise)
-        )
+        lower, upper = (float(b) for b in self.leading.bounds(self.function.values, self.function.quotient, self.noise))
         return upper - DEFLATED_SHARE * (upper - lower), lower, upper
 
     def _deflated_powers(self) -> tuple[float, float, float]:

@@ -80,9 +80,7 @@ class _DiversityMetric(Metric):
         self.seed = seed
         self.last_estimate: SketchEstimate | None = None
         self._sketch: JointSketch | None = None
-        self._fingerprint = _fingerprint(
-            type(self).__name__, self.kernels, self.order, num_features, method, seed
-        )
+        self._fingerprint = _fingerprint(type(self).__name__, self.kernels, self.order, num_features, method, seed)
         # First, so that processes of different settings are refused before their sums are added.
         start = torch.tensor([self._fingerprint] + [0] * len(self.kernels))
         self.add_state("signature", start, _agreed, persistent)
@@ -90,13 +88,9 @@ class _DiversityMetric(Metric):
             for name in NAMES[: len(self.kernels)]:
                 self.add_state(name, [], "cat", persistent)
             return
-        make_plan(
-            self.kernels, [1] * len(self.kernels), num_features, method
-        )  # refuses what cannot be sketched
+        make_plan(self.kernels, [1] * len(self.kernels), num_features, method)  # refuses what cannot be sketched
         for name in ("joint", "marginal")[: len(self.kernels)]:
-            self.add_state(
-                name, torch.zeros(num_features, num_features, dtype=torch.float64), "sum", persistent
-            )
+            self.add_state(name, torch.zeros(num_features, num_features, dtype=torch.float64), "sum", persistent)
         self.add_state("count", torch.zeros((), dtype=torch.int64), "sum", persistent)
 
     def _accumulate(self, *sides: Tensor) -> None:
@@ -138,9 +132,7 @@ class _DiversityMetric(Metric):
 
     def _refuse_empty(self, n: int) -> None:
         if int(self.signature[0]) != self._fingerprint:
-            raise InputError(
-                f"{type(self).__name__}: the loaded state belongs to a metric of other settings."
-            )
+            raise InputError(f"{type(self).__name__}: the loaded state belongs to a metric of other settings.")
         if n == 0:
             raise InputError(f"{type(self).__name__}: no samples yet; call update before compute.")
 
@@ -151,18 +143,14 @@ class _DiversityMetric(Metric):
                 wanted = d or "d"
                 raise InputError(f"{name} must have shape (n, {wanted}), but has shape {tuple(x.shape)}.")
         if len({len(x) for x in checked}) > 1:
-            raise InputError(
-                f"x has {len(checked[0])} rows and y has {len(checked[1])}: pass one output a condition."
-            )
+            raise InputError(f"x has {len(checked[0])} rows and y has {len(checked[1])}: pass one output a condition.")
         return checked
 
     def _drawn(self, device: torch.device) -> JointSketch:
         if self._sketch is None:
             assert self.num_features is not None  # asked for in sketch mode only
             dims = self.signature[1:].tolist()
-            self._sketch = JointSketch.draw(
-                self.kernels, dims, self.num_features, self.seed, method=self.method
-            )
+            self._sketch = JointSketch.draw(self.kernels, dims, self.num_features, self.seed, method=self.method)
         self._sketch = self._sketch.to(device)
         return self._sketch
 
@@ -316,20 +304,14 @@ class ConditionalRKE(ConditionalVendiScore):
 
 
 def _fingerprint(*settings: object) -> int:
-    described = [
-        [kernel_settings(kernel) for kernel in part] if isinstance(part, tuple) else part for part in settings
-    ]
+    described = [[kernel_settings(kernel) for kernel in part] if isinstance(part, tuple) else part for part in settings]
     return int.from_bytes(hashlib.sha256(json.dumps(described, sort_keys=True).encode()).digest()[:6], "big")
 
 
 def _agreed(signatures: Tensor) -> Tensor:
     """The common signature of states that are added up: rows of a fingerprint and widths, 0 where none are known."""
     widest = signatures.amax(0)
-    if bool(
-        (
-            (signatures != widest) & ((signatures != 0) | (torch.arange(len(widest)) == 0).to(widest.device))
-        ).any()
-    ):
+    if bool(((signatures != widest) & ((signatures != 0) | (torch.arange(len(widest)) == 0).to(widest.device))).any()):
         raise InputError(
             "metrics of different settings cannot be added up: give every process the same class, kernels, bandwidths, "
             "order, num_features, method and seed, and features of the same width."

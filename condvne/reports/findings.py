@@ -118,9 +118,7 @@ def _amounts(scores: Scores, lasts: dict[str, list[tuple[Metric, Cell]]]) -> str
     for direction in agreed:
         found = lasts[direction]
         first = direction == agreed[0]
-        side = (
-            f"{direction} {name(scores.reference or '')}" if first and direction != "undecided" else direction
-        )
+        side = f"{direction} {name(scores.reference or '')}" if first and direction != "undecided" else direction
         if len(agreed) == 1 and len(found) > 1:
             every = "every score" if len(found) == len(scores.metrics) else "every score that is defined"
             return f"{side} by {every}: {_contrast(scores, *found[0])}"
@@ -140,9 +138,7 @@ def _amount(scores: Scores, metric: Metric, cell: Cell, named: bool) -> str:
     """A metric with its Δ and interval; the first of a sentence names n and the confidence."""
     assert cell.gap is not None
     delta, ends = difference(cell.gap)
-    interval = (
-        f", {f'{confidence(scores)} interval ' if named else ''}{ends[0]} to\xa0{ends[1]}" if ends else ""
-    )
+    interval = f", {f'{confidence(scores)} interval ' if named else ''}{ends[0]} to\xa0{ends[1]}" if ends else ""
     size = f" at {_at(cell.n)}" if named or cell.n != scores.sizes[-1] else ""
     return f"{clean(metric.label)}{size} (Δ\xa0{delta}{interval})"
 

@@ -43,12 +43,7 @@ def differing(robustness: RobustnessMap) -> list[tuple[int, int]]:
         usual = robustness.gaps[robustness.orders.index(1.0)][robustness.multipliers.index(1.0)]
     except ValueError:
         return []
-    return [
-        (i, j)
-        for i, row in enumerate(robustness.gaps)
-        for j, gap in enumerate(row)
-        if _sign(gap) != _sign(usual)
-    ]
+    return [(i, j) for i, row in enumerate(robustness.gaps) for j, gap in enumerate(row) if _sign(gap) != _sign(usual)]
 
 
 def _map(axes: Axes, robustness: RobustnessMap, strongest: float) -> None:

@@ -118,11 +118,7 @@ def _legend(scores: Scores) -> list[tuple[str, Markup]]:
 
 def _curves(scores: Scores) -> list[Markup]:
     return [
-        Markup(
-            to_svg(
-                gap_plot(scores, [m.key], legend=False), f"curve-{k}", alternatives.describe_curves(scores, m)
-            )
-        )
+        Markup(to_svg(gap_plot(scores, [m.key], legend=False), f"curve-{k}", alternatives.describe_curves(scores, m)))
         for k, m in enumerate(scores.metrics)
     ]
 
@@ -131,11 +127,7 @@ def _differences(scores: Scores) -> list[Markup]:
     if not compared(scores):
         return []
     return [
-        Markup(
-            to_svg(
-                gap_difference_plot(scores, [m.key]), f"gap-{k}", alternatives.describe_differences(scores, m)
-            )
-        )
+        Markup(to_svg(gap_difference_plot(scores, [m.key]), f"gap-{k}", alternatives.describe_differences(scores, m)))
         for k, m in enumerate(scores.metrics)
     ]
 

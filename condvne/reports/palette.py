@@ -72,9 +72,7 @@ class Look:
             "markerfacecolor": self.color if self.filled else LIGHT["paper"],
         }
 
-    def plot(
-        self, axes: Axes, x: Sequence[float], y: Sequence[float], markevery: list[int] | None = None
-    ) -> None:
+    def plot(self, axes: Axes, x: Sequence[float], y: Sequence[float], markevery: list[int] | None = None) -> None:
         """Draw a curve with markers."""
         axes.plot(x, y, markevery=markevery, **self.line_style())
 

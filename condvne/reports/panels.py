@@ -20,9 +20,7 @@ _GAP = 0.16
 class Sheet:
     """One panel, or several in two columns, each with room for a title above and ticks below, under one legend."""
 
-    def __init__(
-        self, count: int, *, height: float, left: float, right: float, legend: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, count: int, *, height: float, left: float, right: float, legend: Sequence[str] = ()) -> None:
         """`height`, `left` and `right` are inches of one panel's axes and its margins."""
         from matplotlib.figure import Figure
 
@@ -63,10 +61,7 @@ class Sheet:
         from matplotlib.lines import Line2D
 
         self.figure.legend(
-            handles=[
-                Line2D([], [], label=n, **look.line_style())
-                for n, look in zip(self._names, looks, strict=True)
-            ],
+            handles=[Line2D([], [], label=n, **look.line_style()) for n, look in zip(self._names, looks, strict=True)],
             loc="upper left",
             bbox_to_anchor=(0.0, 1.0),
             ncols=self._columns,

@@ -105,9 +105,7 @@ def _curves(axes: Axes, scores: Scores, metric: Metric) -> None:
     plain_axes(axes, numbers="y")
     _size_axis(axes, scores.sizes)
     ends: dict[str, float] = {}
-    for (
-        group
-    ) in scores.groups:  # the reference first: its thicker line stays visible under another that meets it
+    for group in scores.groups:  # the reference first: its thicker line stays visible under another that meets it
         cells = _cells(scores, group, metric)
         if not cells:
             continue
@@ -146,16 +144,12 @@ def _direct_labels(axes: Axes, scores: Scores, ends: dict[str, float]) -> None:
     for group, y in zip(order, _apart(wanted, 0.13 / inches), strict=True):
         weight = "bold" if group == scores.reference else "normal"
         color = look(scores, group).color
-        axes.text(
-            1.03, y, names[group], transform=axes.transAxes, color=color, weight=weight, size=7, va="center"
-        )
+        axes.text(1.03, y, names[group], transform=axes.transAxes, color=color, weight=weight, size=7, va="center")
 
 
 def _apart(wanted: list[float], least: float) -> list[float]:
     """Increasing positions at least `least` apart, close to the increasing `wanted` ones."""
-    blocks: list[
-        tuple[float, int]
-    ] = []  # (sum of wanted first positions, members): each block is one run of labels
+    blocks: list[tuple[float, int]] = []  # (sum of wanted first positions, members): each block is one run of labels
     for position in wanted:
         total, members = position, 1
         while blocks and blocks[-1][0] / blocks[-1][1] + least * blocks[-1][1] > total / members:
@@ -198,9 +192,7 @@ def _forest(axes: Axes, scores: Scores, metric: Metric, rows: list[tuple[str, in
         labels[y] = count(n)
         cell = scores.cell(group, metric.key, n)
         if cell is None or cell.gap is None:
-            axes.text(
-                1.05, y, UNDEFINED, transform=beside, color=LIGHT["soft"], size=7, va="center", ha="center"
-            )
+            axes.text(1.05, y, UNDEFINED, transform=beside, color=LIGHT["soft"], size=7, va="center", ha="center")
             continue
         gap = cell.gap
         if gap.low is not None and gap.high is not None:

@@ -33,9 +33,7 @@ def unit_rows(n: int, seed: int, r: int = R) -> Tensor:
     return unit
 
 
-def accumulated(
-    rows: Tensor, weights: Tensor | None = None, dtype: torch.dtype = torch.float64
-) -> SketchedCovariance:
+def accumulated(rows: Tensor, weights: Tensor | None = None, dtype: torch.dtype = torch.float64) -> SketchedCovariance:
     covariance = SketchedCovariance(rows.shape[1], dtype)
     covariance.update(rows, weights)
     return covariance

@@ -81,9 +81,7 @@ def test_stated_errors_cover_the_exact_value(order: float) -> None:
     for kernels, method in cases(x, y):
         exact = float(cv.conditional_entropy(x, y, kernel_x=kernels[0], kernel_y=kernels[1], order=order))
         for seed in range(10):
-            found = sketched_conditional_entropy(
-                x, y, kernels, num_features=256, order=order, seed=seed, method=method
-            )
+            found = sketched_conditional_entropy(x, y, kernels, num_features=256, order=order, seed=seed, method=method)
             trials += 1
             covered += abs(float(found.value) - exact) <= 2 * float(found.standard_error)
             assert float(found.lower) <= exact <= float(found.upper)
@@ -94,9 +92,7 @@ def test_stated_errors_cover_the_exact_value(order: float) -> None:
 def test_the_spread_over_draws_is_estimated_from_one_draw() -> None:
     x, y = clustered(300)
     kernels = median_kernels(x, y)
-    found = [
-        sketched_conditional_entropy(x, y, kernels, num_features=256, order=2.0, seed=s) for s in range(40)
-    ]
+    found = [sketched_conditional_entropy(x, y, kernels, num_features=256, order=2.0, seed=s) for s in range(40)]
     spread = float(torch.stack([f.value for f in found]).std())
     within = [math.sqrt(float(f.standard_error) ** 2 - float(f.value - f.plain) ** 2) for f in found]
     assert sum(within) / 40 == pytest.approx(spread, rel=0.3)
@@ -138,9 +134,7 @@ def test_precise_features_and_many_of_them_reach_the_exact_value_by_every_combin
 def test_gradients_are_those_of_differences(method: SketchMethod) -> None:
     x, y = points(12, 3, 1).requires_grad_(), points(12, 2, 2).requires_grad_()
     w = random_weights(12, 3).requires_grad_()
-    kernels: Pair = (
-        (cv.Gaussian(1.5), cv.Gaussian(1.0)) if method == "fourier" else (cv.Cosine(), cv.Cosine())
-    )
+    kernels: Pair = (cv.Gaussian(1.5), cv.Gaussian(1.0)) if method == "fourier" else (cv.Cosine(), cv.Cosine())
 
     def value(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
         return sketched_conditional_entropy(
@@ -193,9 +187,7 @@ def test_equal_pairs_count_once(kernels: tuple[str, str], method: SketchMethod) 
 def test_more_features_than_the_exact_route_needs_are_refused() -> None:
     x = points(20, 3, 1)
     assert sketched_entropy(x, num_features=40).num_features == 40
-    with pytest.raises(
-        cv.InputError, match="num_features is 44 for 20 points: beyond 20 the exact matrix is smaller"
-    ):
+    with pytest.raises(cv.InputError, match="num_features is 44 for 20 points: beyond 20 the exact matrix is smaller"):
         sketched_entropy(x, num_features=44)
     with pytest.raises(cv.InputError, match="positive multiple of 4"):
         sketched_entropy(x, num_features=0)
@@ -220,11 +212,7 @@ def test_ranges_contain_every_spectrum_within_the_distance(order: float) -> None
         assert float(largest) <= math.log(n) + 1e-12
     exactly = entropy_range(known, order, n, 0.0)
     if order >= 2:
-        assert (
-            float(exactly[0])
-            == pytest.approx(float(exactly[1]), abs=1e-9)
-            == float(spectrum_entropy(known, order))
-        )
+        assert float(exactly[0]) == pytest.approx(float(exactly[1]), abs=1e-9) == float(spectrum_entropy(known, order))
 
 
 def test_the_range_of_order_two_is_of_use_and_unbounded_sketches_say_nothing() -> None:

@@ -79,9 +79,7 @@ def test_rows_have_norm_one_and_so_have_both_halves(
 
 
 @each_sketch
-def test_error_of_inner_products_falls_with_the_root_of_the_dimension(
-    kernels: Sides, method: SketchMethod
-) -> None:
+def test_error_of_inner_products_falls_with_the_root_of_the_dimension(kernels: Sides, method: SketchMethod) -> None:
     # Hashing errs by collisions, which are rare unless the square of the width is far above r.
     dims = {"tensor": (100, 80), "dense": (8, 7)}.get(method, (12, 10))
     sizes = (64, 256, 1024) if method == "tensor" else (128, 512, 2048, 8192)
@@ -90,9 +88,7 @@ def test_error_of_inner_products_falls_with_the_root_of_the_dimension(
     errors = torch.zeros(len(targets), len(sizes), dtype=torch.float64)
     for column, r in enumerate(sizes):
         for seed in range(8):
-            sketch = JointSketch.draw(
-                kernels, dims[: len(kernels)], r, seed, method=method, dtype=torch.float64
-            )
+            sketch = JointSketch.draw(kernels, dims[: len(kernels)], r, seed, method=method, dtype=torch.float64)
             maps = [sketch.features(*sides)] + [sketch.marginal(x, s) for s, x in enumerate(sides)]
             for row, (target, features) in enumerate(zip(targets, maps, strict=True)):
                 errors[row, column] += (products(features) - target).square().mean() / 8
@@ -137,12 +133,8 @@ def test_marginal_of_conditions_is_the_sketch_of_the_same_draw(kernels: Sides, m
 def test_joint_features_are_the_marginal_times_the_other_side() -> None:
     x, y = sides_of((GAUSSIAN, GAUSSIAN))
     sketch = drawn((GAUSSIAN, GAUSSIAN), "fourier")
-    torch.testing.assert_close(
-        sketch.features(x, torch.zeros_like(y)), sketch.marginal(x), rtol=1e-12, atol=1e-15
-    )
-    torch.testing.assert_close(
-        sketch.features(torch.zeros_like(x), y), sketch.marginal(y, 1), rtol=1e-12, atol=1e-15
-    )
+    torch.testing.assert_close(sketch.features(x, torch.zeros_like(y)), sketch.marginal(x), rtol=1e-12, atol=1e-15)
+    torch.testing.assert_close(sketch.features(torch.zeros_like(x), y), sketch.marginal(y, 1), rtol=1e-12, atol=1e-15)
 
 
 def test_orthogonal_frequencies_are_orthogonal_and_more_accurate() -> None:
@@ -156,8 +148,7 @@ def test_orthogonal_frequencies_are_orthogonal_and_more_accurate() -> None:
     target = product_gram(kernels, sides)
     error = {
         method: sum(
-            float((products(drawn(kernels, method, 64, s).features(*sides)) - target).norm())
-            for s in range(30)
+            float((products(drawn(kernels, method, 64, s).features(*sides)) - target).norm()) for s in range(30)
         )
         for method in ("fourier", "orthogonal")
     }
@@ -363,22 +354,14 @@ def test_a_row_that_hashing_cancels_is_named() -> None:
     second = next(i for i in range(1, 64) if bucket[i] == bucket[first] and sign[i] != sign[first])
     x = torch.eye(64, dtype=torch.float64)[[5, first]]
     x[1, second] = 1.0
-    with pytest.raises(
-        cv.InputError, match="row 1 vanishes in a sketch of 4 features; use more, or another seed"
-    ):
+    with pytest.raises(cv.InputError, match="row 1 vanishes in a sketch of 4 features; use more, or another seed"):
         sketch.features(x)
 
 
-@pytest.mark.parametrize(
-    ("kernels", "method"), [s for s in SKETCHES if s[1] in ("fourier", "orthogonal", "mixed")]
-)
+@pytest.mark.parametrize(("kernels", "method"), [s for s in SKETCHES if s[1] in ("fourier", "orthogonal", "mixed")])
 def test_a_shift_of_the_data_changes_no_inner_product(kernels: Sides, method: SketchMethod) -> None:
     sides = sides_of(kernels)
     origins = [points(1, x.shape[1], 8)[0] for x in sides]
-    shifted = JointSketch.draw(
-        kernels, DIMS[: len(kernels)], 64, method=method, origins=origins, dtype=torch.float64
-    )
+    shifted = JointSketch.draw(kernels, DIMS[: len(kernels)], 64, method=method, origins=origins, dtype=torch.float64)
     plain = drawn(kernels, method)
-    torch.testing.assert_close(
-        products(shifted.features(*sides)), products(plain.features(*sides)), rtol=0, atol=1e-12
-    )
+    torch.testing.assert_close(products(shifted.features(*sides)), products(plain.features(*sides)), rtol=0, atol=1e-12)

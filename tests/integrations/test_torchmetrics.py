@@ -96,9 +96,7 @@ def test_reset_forgets_and_compute_without_samples_says_so(make: Make, num_featu
     assert getattr(metric, "last_estimate") is None  # noqa: B009
     with (
         pytest.warns(UserWarning, match="before the ``update`` method"),
-        pytest.raises(
-            cv.InputError, match=rf"{type(metric).__name__}: no samples yet; call update before compute"
-        ),
+        pytest.raises(cv.InputError, match=rf"{type(metric).__name__}: no samples yet; call update before compute"),
     ):
         metric.compute()
     metric.update(*arguments(make, slice(0, 10)))
@@ -141,17 +139,13 @@ def test_a_sketch_tells_its_error() -> None:
 
 @each_metric
 @each_mode
-def test_features_are_detached_and_states_do_not_grow_under_sketches(
-    make: Make, num_features: int | None
-) -> None:
+def test_features_are_detached_and_states_do_not_grow_under_sketches(make: Make, num_features: int | None) -> None:
     metric = make(num_features=num_features)
     given = [t.clone().requires_grad_() for t in arguments(make)]
     for _ in range(3):
         metric(*given)
     assert not metric.compute().requires_grad
-    states = [
-        s for state in metric.metric_state.values() for s in (state if isinstance(state, list) else [state])
-    ]
+    states = [s for state in metric.metric_state.values() for s in (state if isinstance(state, list) else [state])]
     assert not any(s.requires_grad for s in states)
     held = sum(s.numel() for s in states)
     sums = len(given) * R * R + len(given) + 2
@@ -164,9 +158,7 @@ def test_features_are_detached_and_states_do_not_grow_under_sketches(
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @each_metric
 @each_mode
-def test_half_precision_features_are_scored_in_single(
-    make: Make, num_features: int | None, dtype: torch.dtype
-) -> None:
+def test_half_precision_features_are_scored_in_single(make: Make, num_features: int | None, dtype: torch.dtype) -> None:
     metric, single = make(num_features=num_features).half(), make(num_features=num_features)
     given = [t.to(dtype) for t in arguments(make)]
     metric.update(*given)

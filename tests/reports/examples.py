@@ -118,18 +118,13 @@ def _cell(group: str, metric: str, n: int, values: list[float], reference: list[
             low, high = estimate - half, estimate + half
             direction = "below" if high < 0 else "above" if low > 0 else "undecided"
         gap = Gap(estimate=estimate, low=low, high=high, confidence=0.95, direction=direction)
-    return Cell(
-        group=group, metric=metric, n=n, values=values, mean=statistics.fmean(values), std=std, gap=gap
-    )
+    return Cell(group=group, metric=metric, n=n, values=values, mean=statistics.fmean(values), std=std, gap=gap)
 
 
 def _map(group: str, factor: float, reference: str) -> RobustnessMap:
     orders, multipliers = [0.5, 1.0, 1.5, 2.0, 3.0], [0.25, 0.5, 1.0, 2.0, 4.0]
     gaps = [
-        [
-            (factor - 1) * (1.4 - 0.2 * i) / (1 + 0.4 * j) + (0.0008 * i * j if factor > 0.9 else 0)
-            for j in range(5)
-        ]
+        [(factor - 1) * (1.4 - 0.2 * i) / (1 + 0.4 * j) + (0.0008 * i * j if factor > 0.9 else 0) for j in range(5)]
         for i in range(6)
     ]
     signs = {g < 0 for row in gaps for g in row}

@@ -94,9 +94,7 @@ def test_robustness_is_summed_up_and_dependence_is_a_warning() -> None:
     assert plain(found.robustness) == (
         "At n = 1,000, greedy is below training; ancestral is above training for every order and bandwidth tried."
     )
-    assert [plain(w) for w in found.warnings] == [
-        "nucleus is below training at bandwidth 1 and above it at 2."
-    ]
+    assert [plain(w) for w in found.warnings] == ["nucleus is below training at bandwidth 1 and above it at 2."]
 
 
 def test_robustness_that_was_not_examined_is_said() -> None:
@@ -127,9 +125,7 @@ def test_no_reference() -> None:
 
 def test_one_subsample_gives_no_interval() -> None:
     found = findings(examples.scores(repeats=1))
-    assert "greedy, nucleus and ancestral are not told from training: there is no interval" in plain(
-        found.lead
-    )
+    assert "greedy, nucleus and ancestral are not told from training: there is no interval" in plain(found.lead)
     text = everything(found)
     assert "One subsample was drawn at each n" in text
     assert "%" not in text
@@ -169,9 +165,7 @@ def test_equal_entropies_are_level_not_mixed() -> None:
     noise = [[1e-16, -1e-16], [0.0, 2e-13]]
     flat = scores.robustness[0].model_copy(update={"gaps": noise, "verdict": "undecided"})
     found = findings(scores.model_copy(update={"robustness": [flat]}))
-    assert plain(found.robustness) == (
-        "At n = 1,000, copy is level with training for every order and bandwidth tried."
-    )
+    assert plain(found.robustness) == ("At n = 1,000, copy is level with training for every order and bandwidth tried.")
     assert found.warnings == []
 
 

@@ -80,9 +80,7 @@ def test_the_page_is_well_formed_and_self_contained(make: Callable[[], Scores]) 
     assert page.open == []
     assert page.all("html")[0]["lang"] == "en"
     assert {a.get("name") for a in page.all("meta")} >= {"viewport", "color-scheme"}
-    assert not {"script", "img", "link", "iframe", "object", "embed", "form", "a"} & {
-        t for t, _ in page.elements
-    }
+    assert not {"script", "img", "link", "iframe", "object", "embed", "form", "a"} & {t for t, _ in page.elements}
     for _, attributes in page.elements:
         assert not [k for k in attributes if k.startswith("on") or k in ("src", "srcset", "data")]
         assert all((attributes.get(k) or "#").startswith("#") for k in ("href", "xlink:href"))
@@ -110,9 +108,7 @@ def test_no_number_is_missing_or_undefined(make: Callable[[], Scores]) -> None:
         assert any(spread(cell.mean, cell.std) in text for text in cells)
         if cell.gap:
             delta, ends = difference(cell.gap)
-            assert any(
-                delta in text and (ends is None or f"[{ends[0]}, {ends[1]}]" in text) for text in cells
-            )
+            assert any(delta in text and (ends is None or f"[{ends[0]}, {ends[1]}]" in text) for text in cells)
     words = page.text.replace("(", " ").replace(",", " ").split()
     assert not {"nan", "NaN", "None", "null", "inf", "-inf", "undefined,"} & set(words)
 

@@ -90,9 +90,7 @@ def test_one_size_gives_points_with_bars() -> None:
     axes = gap_plot(scores, ["conditional_vendi"]).axes[0]
     assert [t.get_text() for t in axes.get_yticklabels()] == scores.groups
     assert "1,500" in axes.get_xlabel()
-    points = [
-        float(np.asarray(line.get_xdata())[0]) for line in axes.get_lines() if line.get_marker() != "None"
-    ]
+    points = [float(np.asarray(line.get_xdata())[0]) for line in axes.get_lines() if line.get_marker() != "None"]
     means = [scores.cell(g, "conditional_vendi", 1500).mean for g in scores.groups]  # type: ignore[union-attr]
     assert sorted(set(points)) == sorted(means)
 
@@ -177,7 +175,4 @@ def test_equal_scores_give_equal_bytes() -> None:
 
 def test_swatch() -> None:
     scores = examples.scores()
-    assert (
-        to_hex(str(swatch(scores, "greedy").axes[0].get_lines()[0].get_color()))
-        == look(scores, "greedy").color
-    )
+    assert to_hex(str(swatch(scores, "greedy").axes[0].get_lines()[0].get_color())) == look(scores, "greedy").color

@@ -104,9 +104,7 @@ def test_csv_is_long_and_exact() -> None:
 
 
 def test_csv_leaves_undefined_fields_empty() -> None:
-    lines = [
-        x for x in parsed(examples.single_size()) if (x["group"], x["metric"]) == ("nucleus", "distinct_3")
-    ]
+    lines = [x for x in parsed(examples.single_size()) if (x["group"], x["metric"]) == ("nucleus", "distinct_3")]
     assert len(lines) == 1
     assert lines[0]["n"] == "1500"
     assert {v for k, v in lines[0].items() if k not in ("group", "metric", "n")} == {""}

@@ -12,6 +12,7 @@ from condvne.core.entropy import (
     vendi,
 )
 from condvne.core.kernels import Cosine, Delta, Gaussian, Kernel, Laplacian, Polynomial
+from condvne.core.population import PopulationEstimate, population_conditional_entropy
 from condvne.errors import CondvneError, ConfigError, DataError, InputError, RunError
 
 __version__ = "0.1.0"
@@ -28,6 +29,7 @@ __all__ = [
     "Kernel",
     "Laplacian",
     "Polynomial",
+    "PopulationEstimate",
     "RunError",
     "conditional_entropy",
     "conditional_rke",
@@ -35,6 +37,7 @@ __all__ = [
     "entropy",
     "entropy_from_gram",
     "mutual_information",
+    "population_conditional_entropy",
     "rke",
     "vendi",
 ]

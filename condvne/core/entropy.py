@@ -10,8 +10,10 @@ Common arguments:
         on the data given (each batch element its own); to compare groups, fit once and pass the fitted kernel.
     order: α in [0, ∞], `math.inf` included.
     weights: (n,) or (..., n), non-negative, summing to one; 1/n each by default.
-    method: "exact" (eigenvalues, or closed form at order 2), or "auto".
-    generator: draws the subsample of rows for the median bandwidth above 2,000 rows.
+    method: "exact" (eigenvalues, or closed form at order 2), "lanczos" (products with the exact kernel's matrix: an
+        estimate with a bracket and a standard error), "sketch" (random features: an estimate with the sketch's own
+        error), or "auto": exact where the device affords it, else lanczos.
+    generator: draws the subsample of rows for the median bandwidth above 2,000 rows, probes and sketches.
     details: return an `EntropyResult` instead of its value.
 
 Raises InputError (all functions): features not finite (rows named), empty, of different row counts, or without a
@@ -30,15 +32,10 @@ from typing_extensions import Unpack
 from condvne.core.checks import checked_gram, checked_points, checked_weights
 from condvne.core.density import DensityState, weighted_gram
 from condvne.core.kernels import MEDIAN_ROWS, MEDIAN_SEED, Kernel, as_kernel
-from condvne.core.spectral import checked_order, matrix_entropy, purity_entropy
-from condvne.errors import InputError
+from condvne.core.routes import Method, answer
+from condvne.core.sketched import CONDITIONAL, MARGINAL, Terms
+from condvne.core.spectral import checked_order, matrix_entropy
 
-Method = Literal["auto", "exact"]
-METHODS: tuple[Method, ...] = ("auto", "exact")
-
-Terms = tuple[tuple[int, tuple[int, ...]], ...]  # sign and sides of each entropy in a combination
-MARGINAL: Terms = ((1, (0,)),)
-CONDITIONAL: Terms = ((1, (0, 1)), (-1, (0,)))  # H(XY) - H(X)
 MUTUAL: Terms = ((1, (0,)), (1, (1,)), (-1, (0, 1)))  # H(X) + H(Y) - H(XY)
 
 
@@ -48,8 +45,9 @@ class EntropyResult:
 
     Attributes:
         value: (...), nats or effective number, differentiable.
-        standard_error: (...), zero where the route is exact.
-        lower, upper: (...), bounds on the exact value; equal to it where the route is exact.
+        standard_error: (...), of the probes or the sketch; zero where the route is exact.
+        lower, upper: (...), equal to the value where the route is exact. Lanczos: bounds of the quadrature, on top
+            of which comes the standard error. Sketch: bounds on the exact value with probability 95 %.
         method: the route taken.
         n: number of points.
         bandwidths: one for each side; None where its kernel has none, a (...) tensor for batched features.
@@ -263,8 +261,8 @@ def entropy_from_gram(K: Tensor, *, order: float = 1.0, weights: Tensor | None =
         InputError: K is not square, finite, symmetric, of unit diagonal, or positive semidefinite (order 2
             computes no eigenvalues and notices only tr A² > 1).
 
-    >>> float(entropy_from_gram(torch.ones(3, 3)))
-    0.0
+    >>> float(entropy_from_gram(torch.ones(3, 3)).exp())
+    1.0
     """
     order = checked_order(order)
     gram = checked_gram(K)
@@ -284,8 +282,6 @@ def _evaluate(
     generator: torch.Generator | None,
 ) -> EntropyResult:
     order = checked_order(order)
-    if method not in METHODS:
-        raise InputError(f"method must be one of {', '.join(METHODS)}, but is {method!r}.")
     points = checked_points(features, ("x", "y"))
     n = points.features[0].shape[-2]
     with torch.autocast(points.features[0].device.type, enabled=False):
@@ -294,32 +290,22 @@ def _evaluate(
             as_kernel(kernel).fit_each(x, generator=generator)
             for kernel, x in zip(kernels, points.features, strict=True)
         )
-        states = [(sign, DensityState(fitted, points.features, w).marginal(sides)) for sign, sides in terms]
-        total = sum((sign * state_entropy(state, order) for sign, state in states), start=torch.zeros(()))
-    value = total.to(points.dtype)
-    exact = value.detach()
+        found = answer(DensityState(fitted, points.features, w), terms, order, method, generator)
     drew = n > MEDIAN_ROWS and any(
         kernel.fixed_bandwidth is not None and as_kernel(given).fixed_bandwidth is None
         for given, kernel in zip(kernels, fitted, strict=True)
     )
     return EntropyResult(
-        value=value,
-        standard_error=torch.zeros_like(exact),
-        lower=exact,
-        upper=exact,
-        method="exact",
+        value=found.value.to(points.dtype),
+        standard_error=found.standard_error.to(points.dtype),
+        lower=found.lower.to(points.dtype),
+        upper=found.upper.to(points.dtype),
+        method=found.method,
         n=n,
         bandwidths=tuple(kernel.fixed_bandwidth for kernel in fitted),
-        cost=sum(state.cost(order) for _, state in states),
-        seed=(MEDIAN_SEED if generator is None else generator.initial_seed()) if drew else None,
+        cost=found.cost,
+        seed=found.seed if not drew else MEDIAN_SEED if generator is None else generator.initial_seed(),
     )
-
-
-def state_entropy(state: DensityState, order: float) -> Tensor:
-    """H_α of a state, (...), float64, nats; closed form at order 2, eigenvalues of the smaller matrix otherwise."""
-    if order == 2.0:
-        return purity_entropy(state.purity())
-    return matrix_entropy(state.matrix(), order, epsilon=state.epsilon)
 
 
 def _exponential(result: EntropyResult) -> EntropyResult:

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import torch
-from scipy import stats
 from torch import Tensor
 
 from condvne.core.checks import checked_points
 from condvne.core.density import DensityState
-from condvne.core.entropy import state_entropy
 from condvne.core.kernels import Kernel, as_kernel
+from condvne.core.routes import state_entropy
 from condvne.core.spectral import checked_order
 from condvne.errors import InputError
 
@@ -85,7 +85,7 @@ def population_conditional_entropy(
         value = _unbiased_purity(points.features, fitted, (0,)) - _unbiased_purity(points.features, fitted, (0, 1))
     else:
         value = 2 * plug_in - _halves(points.features, fitted, order, seed)
-    margin = float(stats.norm.ppf((1 + confidence) / 2)) * standard_error
+    margin = NormalDist().inv_cdf((1 + confidence) / 2) * standard_error
     return PopulationEstimate(value, standard_error, value - margin, value + margin, plug_in, n)
 
 
@@ -117,7 +117,7 @@ def _unbiased_purity(features: tuple[Tensor, ...], kernels: tuple[Kernel, ...], 
     n = features[0].shape[0]
     purity = float(DensityState(kernels, tuple(f.detach() for f in features)).marginal(sides).purity())
     off_diagonal = (n * purity - 1) / (n - 1)  # k_ii = 1
-    if off_diagonal <= 0:
+    if off_diagonal <= 1e-12:  # rounding
         raise InputError(
             "no two points are similar under these kernels, so order 2 has no finite population estimate; "
             "use larger bandwidths or more points."

@@ -24,7 +24,7 @@ __all__ = ["context_length", "generate", "generate_batches", "load_model", "unif
 BatchSize = int | Literal["auto"]
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
-_LARGEST_BATCH = {"cpu": 64}  # beyond it a CPU gains nothing
+_LARGEST_BATCH = {"cpu": 256}  # beyond it a CPU gains little
 _LARGEST_BATCH_ELSEWHERE = 512
 _CPU_BYTES = 2 << 30  # an exhausted CPU kills the process instead of raising, so its share is fixed
 
@@ -202,9 +202,10 @@ class _Decoder:
     def _settings(self) -> Any:
         from transformers import GenerationConfig
 
-        # Argmax mode for every strategy: a sampled token is chosen by the last processor. transformers fills what is
-        # left unset here from the model's own config (which `_isolated` empties) and then from its defaults.
-        settings = GenerationConfig(
+        # Argmax mode for every strategy: a sampled token is chosen by the last processor, after the strategy's own
+        # temperature, top-k and top-p. transformers fills what is left unset here from the model's own config (which
+        # `_isolated` empties) and then from its defaults. Of those top_k 50 stays: argmax mode does not read it.
+        return GenerationConfig(
             max_new_tokens=self.new_tokens,
             do_sample=False,
             num_beams=1,
@@ -217,8 +218,6 @@ class _Decoder:
             use_cache=True,
             return_dict_in_generate=False,
         )
-        settings.top_k = 0  # set afterwards: the constructor logs that argmax mode has no use for it
-        return settings
 
     def _processors(self, rows: list[int], width: int) -> Any:
         from transformers import (

@@ -207,4 +207,4 @@ def _outputs_of(owners: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _spectrum_of(state: DensityState) -> Tensor:
-    return spectrum(state.matrix())
+    return spectrum(state.matrix(), epsilon=state.epsilon)

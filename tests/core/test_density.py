@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 import condvne as cv
 from condvne.core import density
 from condvne.core.density import DensityState, weighted_gram
-from condvne.core.entropy import state_entropy
+from condvne.core.routes import state_entropy
 from condvne.core.spectral import matrix_entropy, spectrum
 from tests.references import (
     KERNELS,

@@ -77,6 +77,23 @@ def test_far_from_the_origin_in_float32(kernel: type[cv.Gaussian]) -> None:
     torch.testing.assert_close(gram.double(), expected, rtol=1e-6, atol=1e-7)
 
 
+def test_a_common_shift_costs_no_accuracy() -> None:
+    x = points(50, 8, seed=5)
+    kernel = cv.Gaussian(2.0)
+    assert kernel.rounding(x + 1000) == pytest.approx(kernel.rounding(x), rel=1e-9)
+    torch.testing.assert_close(kernel.gram(x + 1000), kernel.gram(x), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", [cv.Cosine(), cv.Polynomial(), cv.Polynomial(degree=60)], ids=str)
+def test_copies_of_a_direction_are_one_point(kernel: cv.Kernel) -> None:
+    lengths = torch.linspace(0.1, 9, 12, dtype=torch.float64).unsqueeze(-1)
+    for seed in range(20):
+        row = points(1, 7, seed)
+        rows = row * lengths if isinstance(kernel, cv.Cosine) else row.repeat(12, 1)
+        for n in (2, 3, 12):
+            assert float(cv.vendi(rows[:n], kernel=kernel, order=0)) == 1
+
+
 def test_clusters_many_bandwidths_apart_in_float32() -> None:
     x = torch.cat([points(10, 2, seed=6) + 3000, points(10, 2, seed=7) - 3000]).float()
     square = (x.double()[:, None] - x.double()[None]).square().sum(-1)

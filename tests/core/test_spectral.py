@@ -155,6 +155,16 @@ def test_gradient_on_null_directions_is_the_documented_floor() -> None:
     assert float(gradient[2, 2]) == pytest.approx(-math.log(1e-12) - 1)
 
 
+@pytest.mark.parametrize("order", [0.5, 1.0, 1.2])
+def test_the_floor_is_flat(order: float) -> None:
+    A = torch.diag(double([0.6, 0.4, 0.0, 0.0])).requires_grad_()
+    (gradient,) = torch.autograd.grad(matrix_entropy(A, order), A, create_graph=True)
+    (second,) = torch.autograd.grad(gradient[2, 3] + gradient[3, 2] + gradient[2, 2], A, retain_graph=True)
+    # What remains comes through the trace of f alone, along the gradient itself.
+    of_value = torch.zeros(()) if order == 1 else second[2, 2] * gradient.detach() / gradient[2, 2].detach()
+    assert float((second - of_value)[2:, 2:].abs().max()) <= 1e-9 * float(gradient[2, 2].detach()) ** 2
+
+
 def test_order_zero_and_tied_largest_have_finite_gradients() -> None:
     A = torch.eye(3, dtype=torch.float64).div(3).requires_grad_()
     (of_rank,) = torch.autograd.grad(matrix_entropy(A, 0.0), A)

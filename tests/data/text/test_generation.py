@@ -291,3 +291,13 @@ def test_a_draw_at_an_edge_takes_the_next_token_that_can_be_drawn() -> None:
     chosen = _InverseDistribution(draws, width=3)(torch.zeros(5, 3, dtype=torch.long), scores)
     assert chosen.argmax(-1).tolist() == [1, 2, 4, 4, 4]
     assert torch.isneginf(chosen).sum(-1).tolist() == [5] * 5
+
+
+def test_generating_says_nothing_in_the_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.utils import logging
+
+    monkeypatch.setattr(logging.get_logger("transformers"), "propagate", True)
+    logging.warning_once.cache_clear()
+    for strategy in (GREEDY, NUCLEUS):
+        generate(tiny_model(), byte_tokenizer(), PREFIXES, IDS, strategy, 3, 0)
+    assert caplog.messages == []

@@ -38,7 +38,7 @@ CORE_ORDER = (
 CORE_LIBRARIES = {"torch", "numpy", "scipy", "typing_extensions"}
 CORE_EXCEPTIONS = {
     "core.tensorfiles": {"safetensors"},  # sketches are saved and rebuilt: the one place of core that knows files
-    "core.operators": {"psutil"},  # free memory decides between a stored matrix and tiles
+    "core.tiles": {"psutil"},  # free memory decides between a stored matrix and tiles
 }
 HEAVY = {
     *("transformers", "sentence_transformers", "diffusers", "datasets", "open_clip", "sklearn", "matplotlib"),

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from condvne.core.krylov import BlockKrylov, Deflation, Leading, ProbeRecurrence
 from condvne.core.operators import KernelOperators
-from condvne.core.traces import Reading, TraceEstimator, spectral_trace
+from condvne.core.traces import Reading, TraceEstimator, leading_bracket
 from condvne.errors import InputError
 
 GROWTH = 8  # a tolerance raises deflation, probes and steps up to this multiple of where they start
@@ -78,8 +78,9 @@ class Course:
         probes = self._probes(self.plan.probes)
         recurrences = [ProbeRecurrence(d, probes) for d in deflations]
         self._advance(recurrences, [steps] * len(recurrences))
+        epsilon = torch.finfo(self.operators.dtype).eps
         estimators = [
-            TraceEstimator(self.plan.order, float(purity), recurrence, self.noise(recurrence.leading))
+            TraceEstimator(self.plan.order, float(purity), recurrence, self.noise(recurrence.leading), epsilon)
             for purity, recurrence in zip(self.operators.purities(), recurrences, strict=True)
         ]
         for estimator in estimators:
@@ -95,11 +96,14 @@ class Course:
 
     def noise(self, leading: Leading) -> float:
         """Size of eigenvalues that are rounding: of the arithmetic, and of random errors in the tiles."""
-        arithmetic = NOISE * torch.finfo(self.operators.dtype).eps * float(leading.values[0])
+        largest = float(leading.values[0])
+        in_single = NOISE * torch.finfo(self.operators.dtype).eps * largest
+        in_double = self.operators.n * torch.finfo(torch.float64).eps * largest  # as in the exact route
         rounding = self.operators.rounding
         if rounding is None:
-            return arithmetic
-        return max(arithmetic, 2 * rounding.root_mean_square * math.sqrt(float(self.operators.weights.max())))
+            return max(in_single, in_double)
+        random = 2 * rounding.root_mean_square * math.sqrt(float(self.operators.weights.detach().max()))
+        return max(in_single, in_double, random)
 
     def _sufficient(self, space: BlockKrylov, purity: float, depth: int) -> Leading | None:
         """The leading pairs to be deflated, or None where another block is worth its products."""
@@ -108,15 +112,13 @@ class Course:
             count *= 2
         noise = self.noise(space.leading(1))
         leading = space.leading(count, noise)
-        if plan.tolerance is None or space.block is None or space.depth >= GROWTH * depth or plan.order > 2:
+        if plan.tolerance is None or space.block is None or space.depth >= GROWTH * depth:
             return leading
         probes = self._predicted_probes(leading, purity)
         shrinks = leading.rest_square(purity) / space.leading(max(count // 2, 1)).rest_square(purity)
         saved = (probes - max(probes * shrinks, plan.probes)) * plan.steps
-        trace = spectral_trace(plan.order, leading)
-        lower, upper = leading.bounds(trace.values, trace.quotient, noise)
-        bracket = float(upper - lower) / 2
-        return None if saved > 2 * count or bracket > plan.tolerance / 4 else leading
+        wide = leading_bracket(plan.order, leading, purity, noise) > plan.tolerance / 4
+        return None if wide or (plan.order < 2 and saved > 2 * count) else leading
 
     def _predicted_probes(self, leading: Leading, purity: float) -> float:
         assert self.plan.tolerance is not None

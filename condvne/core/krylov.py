@@ -65,33 +65,30 @@ class Deflation:
 
 
 class BlockKrylov:
-    """The block Krylov space of A from a random start, one product a block, and its Rayleigh-Ritz pairs."""
+    """The block Krylov space of A from a random start, one product a block, and its Rayleigh-Ritz pairs.
+
+    With X all blocks so far and X' one more, A X = X' H: images are not kept, H gives them back.
+    """
 
     def __init__(self, start: Tensor) -> None:
         self._bases = [_orthonormal(start, 0.0)]
-        self._images: list[Tensor] = []
-        self._first = torch.zeros(0, 0, dtype=torch.float64)  # XᵀAX
-        self._second = torch.zeros(0, 0, dtype=torch.float64)  # XᵀA²X
+        self._columns: list[Tensor] = []  # of H, a block each, on the CPU
 
     @property
     def block(self) -> Tensor | None:
         """The vectors (n, b) to be multiplied by A next; None once the space is invariant."""
-        return None if len(self._images) == len(self._bases) else self._bases[-1]
+        return None if self.depth == len(self._bases) else self._bases[-1]
 
     @property
     def depth(self) -> int:
-        return len(self._images)
+        return len(self._columns)
 
     @property
     def dimension(self) -> int:
-        return self._first.shape[0]
+        return sum(column.shape[1] for column in self._columns)
 
     def absorb(self, image: Tensor) -> None:
         """Take A · block and prepare the next block."""
-        bases, images = self._bases[: self.depth + 1], [*self._images, image]
-        self._first = _bordered(self._first, torch.cat([X.mT @ image for X in bases]).cpu())
-        self._second = _bordered(self._second, torch.cat([AX.mT @ image for AX in images]).cpu())
-        self._images.append(image)
         fresh, threshold = image, NEGLIGIBLE * float(torch.linalg.matrix_norm(image))
         for _ in range(2):  # short directions lose their orthogonality when they are scaled up
             for basis in self._bases:
@@ -99,25 +96,40 @@ class BlockKrylov:
             fresh, threshold = _orthonormal(fresh, threshold), 0.5
         if fresh.shape[1] > 0:
             self._bases.append(fresh)
+        self._columns.append(torch.cat([basis.mT @ image for basis in self._bases]).cpu())
 
     def leading(self, count: int, floor: float = -math.inf) -> Leading:
         """At most `count` leading Ritz values, those above the floor."""
         return self._rayleigh_ritz(count, floor)[0]
 
     def deflation(self, leading: Leading) -> Deflation:
-        """The Ritz vectors of as many leading values."""
-        _, rotation = self._rayleigh_ritz(leading.values.shape[0], -math.inf)
-        sizes = [image.shape[1] for image in self._images]
-        parts = rotation.to(self._images[0].device).split(sizes)
-        U = sum((X @ part for X, part in zip(self._bases, parts, strict=False)), start=torch.zeros(()))
-        AU = sum((AX @ part for AX, part in zip(self._images, parts, strict=True)), start=torch.zeros(()))
-        return Deflation(U.contiguous(), AU.contiguous(), leading)
+        """The Ritz vectors of as many leading values; the blocks are given up, for their memory."""
+        _, rotation, images = self._rayleigh_ritz(leading.values.shape[0], -math.inf)
+        found = Deflation(self._combined(rotation), self._combined(images), leading)
+        self._bases.clear()
+        return found
 
-    def _rayleigh_ritz(self, count: int, floor: float) -> tuple[Leading, Tensor]:
-        values, vectors = torch.linalg.eigh(self._first)
+    def _rayleigh_ritz(self, count: int, floor: float) -> tuple[Leading, Tensor, Tensor]:
+        """Leading values, and the coordinates of U in X and of AU in X'."""
+        size = max(column.shape[0] for column in self._columns)
+        H = torch.cat([torch.nn.functional.pad(c, (0, 0, 0, size - c.shape[0])) for c in self._columns], dim=1)
+        first = H[: H.shape[1]]
+        values, vectors = torch.linalg.eigh((first + first.mT) / 2)
         kept = min(count, int((values > floor).sum()))
-        values, rotation = values.flip(0)[:kept], vectors.flip(1)[:, :kept]
-        return Leading(values, rotation.mT @ self._second @ rotation), rotation
+        rotation = vectors.flip(1)[:, :kept]
+        images = H @ rotation
+        return Leading(values.flip(0)[:kept], images.mT @ images), rotation, images
+
+    def _combined(self, coordinates: Tensor) -> Tensor:
+        basis = self._bases[0]
+        total = basis.new_zeros(basis.shape[0], coordinates.shape[1])
+        start = 0
+        for basis in self._bases:
+            rows = coordinates[start : start + basis.shape[1]]
+            if rows.shape[0] > 0:
+                total += basis[:, : rows.shape[0]] @ rows.to(basis.device)
+            start += basis.shape[1]
+        return total
 
 
 class ProbeRecurrence:
@@ -191,7 +203,8 @@ class ProbeRecurrence:
 
     def tridiagonal(self) -> Tensor:
         """T, (m, s, s), on the CPU."""
-        return self._extended(self.steps)[:, :-1]
+        T: Tensor = self._extended(self.steps)[:, :-1]
+        return T
 
     def moments(self) -> Tensor:
         """zᵀPz, zᵀPAPz and zᵀ(PAP)²z of each probe, (m, 3), on the CPU."""
@@ -221,12 +234,14 @@ class ProbeRecurrence:
     def rule(self) -> tuple[Tensor, Tensor]:
         """Nodes (m, s) and weights (m, s) of the Gauss rule of PAP, on the CPU; weights sum to zᵀPz."""
         nodes, vectors = torch.linalg.eigh(self.tridiagonal())
-        return nodes, vectors[:, 0].square() * self.lengths.cpu()[:, None].square()
+        weights = vectors[:, 0].square() * self.lengths.cpu()[:, None].square()
+        return nodes, weights
 
     def images(self) -> Tensor:
         """PAP z of each probe, (n, m)."""
         image = self._bases[0] * self._diagonal[0] + self._bases[1] * self._off_diagonal[0]
-        return image * self.lengths
+        scaled: Tensor = image * self.lengths
+        return scaled
 
     def applied(self, h: SpectralMap) -> tuple[Tensor, Tensor]:
         """h(A) z as U a + Q b: its parts a (k, m) and Q b (n, m)."""
@@ -271,13 +286,6 @@ class ProbeRecurrence:
         M = _symmetric(V.mT @ (theta[:, None] * V), V.mT @ inner, T[:, :-1])
         S = _symmetric(V.mT @ self.leading.second @ V, V.mT @ across, T.mT @ T + inner.mT @ inner)
         return M, S, V
-
-
-def _bordered(matrix: Tensor, columns: Tensor) -> Tensor:
-    """The symmetric matrix with as many more columns: the last ones are given whole."""
-    d = matrix.shape[0]
-    corner = columns[d:]
-    return _symmetric(matrix, columns[:d], (corner + corner.mT) / 2)
 
 
 def _symmetric(corner: Tensor, across: Tensor, inner: Tensor) -> Tensor:

@@ -14,60 +14,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import reduce
 from operator import mul
-from typing import Literal, Protocol, get_args
 
-import psutil  # type: ignore[import-untyped]
 import torch
 from torch import Tensor
 
 from condvne.core.density import DensityState, weighted_gram
-from condvne.core.kernels import Delta, Kernel
+from condvne.core.kernels import Delta
+from condvne.core.tiles import (
+    FeatureSide,
+    GramSide,
+    Precision,
+    Rounding,
+    Side,
+    check_precision,
+    full_precision,
+    rounded,
+    tile_layout,
+)
 from condvne.errors import InputError
 
-Precision = Literal["float64", "float32", "tf32", "bfloat16"]
 Terms = Sequence[tuple[int, ...]]  # the sides whose kernels are multiplied, for each matrix
 
-CPU_TILE = 512  # rows: a float32 tile stays in the cache between its two applications
-CUDA_TILE = 8192
-LEAST_TILE = 64
-SHARE_OF_FREE_MEMORY = 0.5
 PROBED_ROWS = 8  # rows on which the rounding of the tiles is measured
-
-
-@dataclass(frozen=True)
-class Rounding:
-    """Difference of kernel values as computed in tiles from float64, on a few rows."""
-
-    largest: float
-    root_mean_square: float
-
-
-class _Side(Protocol):
-    def block(self, rows: slice, columns: slice) -> Tensor: ...
-
-
-@dataclass(frozen=True)
-class _FeatureSide:
-    kernel: Kernel
-    prepared: Tensor
-    dtype: torch.dtype
-
-    def block(self, rows: slice, columns: slice) -> Tensor:
-        if rows == columns:
-            return self.kernel.evaluate(self.prepared[rows]).to(self.dtype)
-        return self.kernel.evaluate(self.prepared[rows], self.prepared[columns]).to(self.dtype)
-
-
-@dataclass(frozen=True)
-class _GramSide:
-    gram: Tensor
-    dtype: torch.dtype
-
-    def block(self, rows: slice, columns: slice) -> Tensor:
-        return self.gram[rows, columns].to(self.dtype)
 
 
 class KernelOperators:
@@ -87,7 +57,7 @@ class KernelOperators:
 
     def __init__(
         self,
-        sides: Sequence[_Side],
+        sides: Sequence[Side],
         terms: Terms,
         n: int,
         weights: Tensor | None,
@@ -108,7 +78,8 @@ class KernelOperators:
         self.products = [0] * len(self.terms)
         self._squares: list[Tensor | None] = [None] * len(self.terms)
         self._tiles: list[dict[tuple[int, int], Tensor]] = [{} for _ in self.terms]
-        self.tile, self.stored = self._plan(memory)
+        layout = tile_layout(n, len(self._sides), len(self.terms), self.dtype, device, memory)
+        self.tile, self.stored = layout
 
     @classmethod
     def from_state(
@@ -130,8 +101,8 @@ class KernelOperators:
                 0 stores nothing.
 
         Raises:
-            InputError: features or weights with leading dimensions; a precision that is unknown or that the
-                device does not have; a negative memory.
+            InputError: features or weights with leading dimensions; terms that name no side, or one that is not
+                there; a precision that is unknown or that the device does not have; a negative memory.
         """
         if any(x.ndim != 2 for x in state.features) or (state.weights is not None and state.weights.ndim != 1):
             shapes = ", ".join(str(tuple(x.shape)) for x in state.features)
@@ -140,9 +111,10 @@ class KernelOperators:
                 f"are {shapes}; loop over the leading dimensions, or use method='exact'."
             )
         device = state.features[0].device
-        _check_precision(precision, device)
+        check_precision(precision, device)
         if terms is None:
             terms = (tuple(range(len(state.kernels))),)
+        _check_terms(terms, len(state.kernels))
         dtype = torch.float64 if precision == "float64" else torch.float32
         sides, exact = [], []
         with torch.no_grad(), torch.autocast(device.type, enabled=False):
@@ -150,16 +122,9 @@ class KernelOperators:
                 prepared = kernel.prepare(x)[0]
                 exact.append(kernel.evaluate(prepared[:PROBED_ROWS], prepared))
                 coarse = precision == "bfloat16" and not isinstance(kernel, Delta)  # labels are not to be rounded
-                sides.append(_FeatureSide(kernel, prepared.to(torch.bfloat16 if coarse else dtype), dtype))
+                sides.append(FeatureSide(kernel, rounded(kernel, prepared, torch.bfloat16 if coarse else dtype), dtype))
         operators = cls(
-            sides,
-            terms,
-            state.n,
-            state.weights,
-            device=device,
-            precision=precision,
-            memory=memory,
-            state=state,
+            sides, terms, state.n, state.weights, device=device, precision=precision, memory=memory, state=state
         )
         operators.rounding = operators._measured_rounding(exact)
         return operators
@@ -177,13 +142,15 @@ class KernelOperators:
         Where the precision is not their own, rounded tiles are kept as `memory` allows. Raises InputError where
         shapes differ or the precision is not to be had.
         """
+        if not grams:
+            raise InputError("no Gram matrix to multiply: pass at least one, (n, n).")
         shapes = {tuple(K.shape) for K in grams}
         if len(shapes) != 1 or any(K.ndim != 2 or K.shape[0] != K.shape[1] for K in grams):
             raise InputError(f"Gram matrices must be square and of one size (n, n), but have shapes {sorted(shapes)}.")
         device = grams[0].device
-        _check_precision(precision, device)
+        check_precision(precision, device)
         dtype = torch.float64 if precision == "float64" else torch.float32
-        sides = [_GramSide(K.detach(), dtype) for K in grams]
+        sides = [GramSide(K.detach(), dtype) for K in grams]
         terms = tuple((i,) for i in range(len(grams)))
         n = grams[0].shape[0]
         return cls(sides, terms, n, weights, device=device, precision=precision, memory=memory)
@@ -284,26 +251,6 @@ class KernelOperators:
         total = torch.dot(self.weights.detach()[rows], sums)
         return total if rows == columns else 2 * total
 
-    def _plan(self, memory: int | None) -> tuple[int, tuple[bool, ...]]:
-        """Tile rows, and which matrices are kept, within the memory stated."""
-        if memory is not None and memory < 0:
-            raise InputError(f"memory must be a number of bytes, 0 or more, but is {memory}.")
-        budget = memory if memory is not None else int(SHARE_OF_FREE_MEMORY * free_memory(self.device))
-        size = torch.finfo(self.dtype).bits // 8
-        in_flight = len(self._sides) + len(self.terms) + 4  # blocks, products, and temporaries of one evaluation
-        tile = CUDA_TILE if self.device.type == "cuda" else CPU_TILE
-        if budget > 0:
-            tile = min(tile, math.isqrt(budget // (2 * size * in_flight)))
-        tile = min(max(tile, LEAST_TILE), self.n)
-        left = budget - in_flight * size * tile**2
-        half = size * self.n * (self.n + tile) // 2
-        stored = []
-        for _ in self.terms:
-            fits = half <= left
-            left -= half if fits else 0
-            stored.append(fits)
-        return tile, tuple(stored)
-
     def _measured_rounding(self, exact: Sequence[Tensor]) -> Rounding:
         rows, everything = slice(0, min(PROBED_ROWS, self.n)), slice(0, self.n)
         largest, total, count = 0.0, 0.0, 0
@@ -349,26 +296,9 @@ class KernelOperator:
         return self.operators.purities()[self.term]
 
 
-def free_memory(device: torch.device) -> int:
-    """Bytes free on the device."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return int(psutil.virtual_memory().available)
-
-
-@contextmanager
-def full_precision(precision: Precision) -> Iterator[None]:
-    """Matrix products of float32 in float32, or in TF32 where that was asked for; the caller's setting returns."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-def _check_precision(precision: str, device: torch.device) -> None:
-    if precision not in get_args(Precision):
-        raise InputError(f"precision must be one of {', '.join(get_args(Precision))}, but is {precision!r}.")
-    if precision == "tf32" and device.type != "cuda":
-        raise InputError(f"precision 'tf32' needs CUDA, but the features are on {device}; use 'float32'.")
+def _check_terms(terms: Terms, sides: int) -> None:
+    for term in terms:
+        if not term or any(not 0 <= side < sides for side in term):
+            raise InputError(f"terms must name sides from 0 to {sides - 1}, at least one each, but hold {term}.")
+    if not terms:
+        raise InputError("terms are empty: name the sides of at least one matrix.")

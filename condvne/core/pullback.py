@@ -10,6 +10,7 @@ from torch import Tensor
 
 from condvne.core.density import DensityState
 from condvne.core.operators import KernelOperators
+from condvne.core.tiles import rounded
 from condvne.errors import InputError
 
 
@@ -61,7 +62,7 @@ class _Pull:
                 leaf = x.detach().requires_grad_(x.requires_grad)
                 prepared = kernel.prepare(leaf)[0]
             self.origins.append((leaf, prepared) if prepared.requires_grad else None)
-            self.coordinates.append(prepared.detach().to(operators.dtype))
+            self.coordinates.append(rounded(kernel, prepared.detach(), operators.dtype))
         self.sums = [None if o is None else torch.zeros_like(o[1]) for o in self.origins]
         self.root_sum = torch.zeros_like(self.root)
 

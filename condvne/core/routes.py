@@ -88,13 +88,15 @@ def _lanczos(state: DensityState, terms: Terms, order: float, generator: torch.G
     still = value.detach()
     ends = [(e.lower, e.upper) if sign > 0 else (-e.upper, -e.lower) for sign, e in zip(signs, estimates, strict=True)]
     d = sum(x.shape[-1] for x in state.features)
-    cost = 2.0 * state.n**2 * (d * operators.passes + sum(e.products for e in estimates))
+    # Tiles are evaluated on one side of the diagonal, and once where they are stored.
+    evaluations = 1 if all(operators.cheap) else operators.passes
+    cost = float(state.n**2) * (d * evaluations + 2 * sum(e.products for e in estimates))
     return Answer(
         value=value,
         standard_error=still.new_tensor(standard_error(torch.as_tensor(contributions))),
         lower=still.new_tensor(sum(low for low, _ in ends)),
         upper=still.new_tensor(sum(high for _, high in ends)),
-        method="lanczos" if estimates[0].probes else "exact",
+        method="lanczos" if estimates[0].deflation or estimates[0].probes else "exact",
         cost=cost,
         seed=DEFAULT_SEED if generator is None else generator.initial_seed(),
     )

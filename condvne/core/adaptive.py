@@ -108,13 +108,15 @@ class Course:
     def _sufficient(self, space: BlockKrylov, purity: float, depth: int) -> Leading | None:
         """The leading pairs to be deflated, or None where another block is worth its products."""
         plan, count = self.plan, self.plan.deflation
-        while 4 * count <= space.dimension:
-            count *= 2
         noise = self.noise(space.leading(1))
         leading = space.leading(count, noise)
         if plan.tolerance is None or space.block is None or space.depth >= GROWTH * depth:
             return leading
         probes = self._predicted_probes(leading, purity)
+        while 4 * count <= space.dimension and probes > plan.probes:
+            count *= 2
+            leading = space.leading(count, noise)
+            probes = self._predicted_probes(leading, purity)
         shrinks = leading.rest_square(purity) / space.leading(max(count // 2, 1)).rest_square(purity)
         saved = (probes - max(probes * shrinks, plan.probes)) * plan.steps
         wide = leading_bracket(plan.order, leading, purity, noise) > plan.tolerance / 4

@@ -78,6 +78,7 @@ class KernelOperators:
         self.products = [0] * len(self.terms)
         self._squares: list[Tensor | None] = [None] * len(self.terms)
         self._tiles: list[dict[tuple[int, int], Tensor]] = [{} for _ in self.terms]
+        self._stores: list[Tensor | None] = [None] * len(self.terms)
         layout = tile_layout(n, len(self._sides), len(self.terms), self.dtype, device, memory)
         self.tile, self.stored = layout
 
@@ -153,6 +154,8 @@ class KernelOperators:
         sides = [GramSide(K.detach(), dtype) for K in grams]
         terms = tuple((i,) for i in range(len(grams)))
         n = grams[0].shape[0]
+        if memory is None and all(K.dtype == dtype for K in grams):
+            memory = 0  # tiles of their own would be copies
         return cls(sides, terms, n, weights, device=device, precision=precision, memory=memory)
 
     @torch.no_grad()
@@ -242,13 +245,25 @@ class KernelOperators:
                 for side in self.terms[t][1:]:
                     kept = kept * blocks[side]
                 if self.stored[t]:
-                    self._tiles[t][place] = kept
+                    self._keep(t, place, kept)
             yield t, kept
 
+    def _keep(self, t: int, place: tuple[int, int], tile: Tensor) -> None:
+        store = self._stores[t]
+        if store is None:  # in one piece: tiles among temporaries would leave holes that nothing fits
+            spans = -(-self.n // self.tile)
+            store = tile.new_empty(spans * (spans + 1) // 2, self.tile, self.tile)
+            self._stores[t] = store
+        view = store[len(self._tiles[t]), : tile.shape[0], : tile.shape[1]]
+        self._tiles[t][place] = view.copy_(tile)
+
     def _weighted_squares(self, tile: Tensor, rows: slice, columns: slice) -> Tensor:
-        # In float64 throughout: control variates subtract nearly all of this sum again.
-        sums = torch.mv(tile.square().to(torch.float64), self.weights.detach()[columns])
-        total = torch.dot(self.weights.detach()[rows], sums)
+        # Control variates subtract nearly all of this sum again. Weights relative to the largest: equal ones are then
+        # exactly 1 in any precision, and what rounding remains is random and averages out over the tiles.
+        weights = self.weights.detach()
+        largest = weights.max()
+        sums = torch.mv(tile.square(), (weights[columns] / largest).to(self.dtype))
+        total = torch.dot(weights[rows], sums.to(torch.float64)) * largest
         return total if rows == columns else 2 * total
 
     def _measured_rounding(self, exact: Sequence[Tensor]) -> Rounding:

@@ -286,6 +286,15 @@ def test_generators_decide_and_the_global_one_is_left_alone() -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
+@pytest.mark.parametrize("memory", [None, 0])
+def test_without_a_tolerance_sizes_are_those_asked_for(memory: int | None) -> None:
+    state = DensityState((UNIT_KERNELS["gaussian"],), (clusters(400, 24, 0),))
+    operators = KernelOperators.from_state(state, memory=memory)
+    estimate = lanczos_entropy(operators, deflation=16, probes=5, steps=3)
+    assert (estimate.deflation, estimate.probes, estimate.steps) == (16, 5, 3)
+    assert estimate.contributions.shape == (5,)
+
+
 def test_products_are_counted() -> None:
     state = pair_state(UNIT_KERNELS["gaussian"], 400)
     operators = KernelOperators.from_state(state, PAIR)

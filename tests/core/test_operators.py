@@ -138,6 +138,12 @@ def test_given_gram_matrices_are_multiplied_as_they_are() -> None:
         assert operators.cheap == (True, True)
 
 
+def test_given_gram_matrices_are_copied_only_to_round_them() -> None:
+    K = torch.eye(N, dtype=torch.float64)
+    assert KernelOperators.from_grams(K, precision="float64").stored == (False,)
+    assert KernelOperators.from_grams(K, precision="float32").stored == (True,)
+
+
 def test_one_operator_of_several_multiplies_its_own_matrix() -> None:
     state = pairs(Gaussian(1.3))
     operators = KernelOperators.from_state(state, TERMS)

@@ -1,6 +1,6 @@
 """Speed and memory, side by side with what people use today, in one run: prints a table and asserts each claim.
 
-python scripts/bench.py                    every claim on the CPU (the largest takes about 20 minutes on two cores)
+python scripts/bench.py                    every claim on the CPU (about an hour and a half on two cores)
 python scripts/bench.py --device cuda      the same on a GPU
 python scripts/bench.py exact order-2      some of them
 
@@ -17,12 +17,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
+from bench_engine import coverage, growth, hundred_thousand, large_exact_kernel, sketch_rate, stream
+from bench_tools import ROOT, Claim, clustered, in_process, peak_memory, seconds
 from rich.console import Console
 from rich.table import Table
 
@@ -30,50 +30,6 @@ import condvne as cv
 
 console = Console()
 Device = torch.device
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What was measured, in words, and whether it holds."""
-
-    name: str
-    measured: str
-    goal: str
-    holds: bool
-
-
-def seconds(work: Callable[[], object], device: Device, repeats: int = 1) -> float:
-    """Median wall time of `repeats` runs, the device's queue emptied before and after."""
-    times = []
-    for _ in range(repeats):
-        _synchronise(device)
-        begin = time.perf_counter()
-        work()
-        _synchronise(device)
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
-
-
-def _synchronise(device: Device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def peak_memory() -> int:
-    """Largest resident memory of this process so far, in bytes (Linux)."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise OSError("/proc/self/status has no VmHWM: the memory claims are measured on Linux only")
-
-
-def clustered(n: int, d: int, device: Device, *, seed: int = 0) -> torch.Tensor:
-    """Unit vectors around a few hundred centres, as embeddings of short texts lie: float32, (n, d)."""
-    generator = torch.Generator().manual_seed(seed)
-    centres = torch.randn(300, d, generator=generator)
-    owners = torch.randint(300, (n,), generator=generator)
-    points = centres[owners] + 0.7 * torch.randn(n, d, generator=generator)
-    return torch.nn.functional.normalize(points, dim=-1).to(device)
 
 
 def exact_against_vendi_score(device: Device) -> list[Claim]:
@@ -122,15 +78,12 @@ def order_two(device: Device) -> list[Claim]:
     """Order 2 in closed form: no eigenvalues, and tiles instead of n × n matrices."""
     n = 8000
     x, y = (clustered(n, 64, device, seed=s) for s in (0, 1))
-    # A process of its own, and the peak of its own memory: ru_maxrss would carry over this process's.
-    code = (
-        "import sys, torch; sys.path.insert(0, 'scripts'); import condvne as cv; from bench import clustered, peak_memory;"
-        f"x, y = (clustered({n}, 64, torch.device('cpu'), seed=s) for s in (0, 1)); "
-        "cv.conditional_rke(x[:500], y[:500]); before = peak_memory(); cv.conditional_rke(x, y);"
-        "print(peak_memory() - before)"
+    (grown,) = in_process(
+        "import torch, condvne as cv; from bench_tools import clustered, peak_memory\n"
+        f"x, y = (clustered({n}, 64, torch.device('cpu'), seed=s) for s in (0, 1))\n"
+        "cv.conditional_rke(x[:500], y[:500]); before = peak_memory(); cv.conditional_rke(x, y)\n"
+        "print(peak_memory() - before)\n"
     )
-    root = Path(__file__).resolve().parent.parent
-    grown = int(subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, check=True).stdout)
     matrix = n * n * 8
     closed = seconds(lambda: cv.conditional_rke(x, y), device)
     eigen = seconds(lambda: cv.conditional_vendi(x, y, order=2.000001, method="exact"), device)
@@ -155,7 +108,7 @@ def generation(device: Device) -> list[Claim]:
     from condvne.data.config import ANCESTRAL, Model
     from condvne.data.text.generation import generate, load_model
 
-    folder = Path(__file__).resolve().parent.parent / "runs" / "quickstart-model"
+    folder = ROOT / "runs" / "quickstart-model"
     if not folder.exists():
         goal = "≥ 5 × (train the model first: bash scripts/quickstart.sh)"
         return [Claim("generation, batch 64", "no model", goal, False)]
@@ -200,6 +153,12 @@ CLAIMS: dict[str, Callable[[Device], list[Claim]]] = {
     "order-2": order_two,
     "generation": generation,
     "covariance": covariance_route,
+    "coverage": coverage,
+    "sketch": sketch_rate,
+    "stream": stream,
+    "growth": growth,
+    "lanczos": large_exact_kernel,
+    "large": hundred_thousand,
 }
 
 

@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "errors": set[str](),
     "core": {"core", "errors"},
     "data": {"data", "errors"},
-    "evaluation": {"core", "data", "errors"},
+    "evaluation": {"evaluation", "core", "data", "errors"},
     "tasks": {"core", "data", "errors", "evaluation"},  # no task imports another
     "integrations": {"core", "tasks", "errors"},
     "reports": {"reports", "data.records", "data.results", "data.storage", "errors"},

@@ -117,7 +117,8 @@ class Course:
             count *= 2
             leading = space.leading(count, noise)
             probes = self._predicted_probes(leading, purity)
-        shrinks = leading.rest_square(purity) / space.leading(max(count // 2, 1)).rest_square(purity)
+        rest, before = leading.rest_square(purity), space.leading(max(count // 2, 1)).rest_square(purity)
+        shrinks = rest / before if before > 0 else 1.0  # zero where the leading pairs are all there is
         saved = (probes - max(probes * shrinks, plan.probes)) * plan.steps
         wide = leading_bracket(plan.order, leading, purity, noise) > plan.tolerance / 4
         return None if wide or (plan.order < 2 and saved > 2 * count) else leading

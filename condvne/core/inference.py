@@ -14,26 +14,10 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from condvne.core.density import DensityState
-from condvne.core.kernels import Kernel
-from condvne.core.spectral import spectrum, spectrum_entropy
 from condvne.errors import InputError
 
 Statistic = tuple[str, str]  # group and metric
 Statistics = Callable[[Tensor], Mapping[Statistic, float]]  # rows to the score of each group and metric
-
-
-@dataclass(frozen=True)
-class OutputGroup:
-    """Outputs of one group under shared conditions.
-
-    Attributes:
-        features: (outputs, d).
-        owners: (outputs,), the row of the condition each output belongs to, ascending.
-    """
-
-    features: Tensor
-    owners: Tensor
 
 
 @dataclass(frozen=True)
@@ -74,41 +58,6 @@ def subsample(available: int, n: int, repeat: int, seed: int) -> Tensor:
         raise InputError(f"a subsample of {n} cannot be drawn from {available}; choose a size from 1 to {available}.")
     generator = torch.Generator().manual_seed((seed << 20) + repeat)
     return torch.randperm(available, generator=generator)[:n].sort().values
-
-
-def conditional_entropies(
-    x: Tensor,
-    groups: Mapping[str, OutputGroup],
-    rows: Tensor,
-    *,
-    kernel_x: Kernel,
-    kernel_y: Kernel,
-    orders: Sequence[float],
-) -> dict[str, list[float]]:
-    """H_α(Y|X) of every group on the same conditions, for every order from one decomposition each.
-
-    Args:
-        x: features of the conditions, (N, dx).
-        groups: outputs of each group; every condition weighs the same, shared equally by its outputs.
-        rows: conditions to use, (n,), ascending.
-        kernel_x, kernel_y: kernels with fixed bandwidth.
-        orders: α in [0, ∞].
-
-    Returns:
-        for each group the entropies in nats, one an order.
-    """
-    conditions = x[rows].double()
-    # Repeated conditions of several outputs merge into one point each, so the marginal needs no repetition.
-    marginal = _spectrum_of(DensityState((kernel_x,), (conditions,)))
-    result: dict[str, list[float]] = {}
-    for name, group in groups.items():
-        kept, position = _outputs_of(group.owners, rows)
-        counts = torch.bincount(position, minlength=len(rows))
-        weights = None if bool((counts == 1).all()) else 1.0 / (len(rows) * counts[position].double())
-        outputs = group.features[kept].double()
-        joint = _spectrum_of(DensityState((kernel_x, kernel_y), (conditions[position], outputs), weights))
-        result[name] = [float(spectrum_entropy(joint, a) - spectrum_entropy(marginal, a)) for a in orders]
-    return result
 
 
 def curves(
@@ -197,14 +146,3 @@ def _variance(values: Sequence[float]) -> float:
         return 0.0
     mean = math.fsum(values) / len(values)
     return math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)
-
-
-def _outputs_of(owners: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Outputs whose condition is among `rows`, and the position of that condition in `rows`."""
-    position = torch.searchsorted(rows, owners).clamp(max=len(rows) - 1)
-    kept = torch.nonzero(rows[position] == owners).squeeze(-1)
-    return kept, position[kept]
-
-
-def _spectrum_of(state: DensityState) -> Tensor:
-    return spectrum(state.matrix(), epsilon=state.epsilon)

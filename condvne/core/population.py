@@ -9,7 +9,7 @@ are infinitesimal jackknives: the entropy's derivative with respect to a point's
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist
 
 import torch
@@ -36,6 +36,8 @@ class PopulationEstimate:
         lower, upper: ends of the confidence interval.
         plug_in: the entropy of the points themselves, which is biased downwards.
         n: number of points.
+        influence: (n,), derivative of the entropy with respect to each point's weight, of mean zero. Of two
+            estimates from the same conditions the difference of influences gives the paired standard error.
     """
 
     value: float
@@ -44,6 +46,17 @@ class PopulationEstimate:
     upper: float
     plug_in: float
     n: int
+    influence: Tensor = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class PopulationGap:
+    """Difference of two effective numbers exp H at infinite n, paired over the same conditions."""
+
+    value: float
+    standard_error: float
+    lower: float
+    upper: float
 
 
 def population_conditional_entropy(
@@ -80,24 +93,51 @@ def population_conditional_entropy(
     if not 0 < confidence < 1:
         raise InputError(f"confidence must lie in (0, 1), but is {confidence}.")
     fitted = tuple(as_kernel(k).fit_each(f) for k, f in zip((kernel_x, kernel_y), points.features, strict=True))
-    plug_in, standard_error = _plug_in(points.features, fitted, order)
+    plug_in, influence = _plug_in(points.features, fitted, order)
+    standard_error = _standard_error(influence)
     if order == 2.0:
         value = _unbiased_purity(points.features, fitted, (0,)) - _unbiased_purity(points.features, fitted, (0, 1))
     else:
         value = 2 * plug_in - _halves(points.features, fitted, order, seed)
     margin = NormalDist().inv_cdf((1 + confidence) / 2) * standard_error
-    return PopulationEstimate(value, standard_error, value - margin, value + margin, plug_in, n)
+    return PopulationEstimate(value, standard_error, value - margin, value + margin, plug_in, n, influence)
 
 
-def _plug_in(features: tuple[Tensor, ...], kernels: tuple[Kernel, ...], order: float) -> tuple[float, float]:
+def population_gap(
+    estimate: PopulationEstimate, reference: PopulationEstimate, *, confidence: float = 0.95
+) -> PopulationGap:
+    """exp H of one group minus that of another, by the delta method from paired influences.
+
+    Args:
+        estimate, reference: of outputs under the same conditions in the same order, with the same kernels.
+        confidence: of the interval, in (0, 1).
+
+    Raises:
+        InputError: the two have different n.
+    """
+    if estimate.n != reference.n:
+        raise InputError(
+            f"a gap needs estimates from the same conditions, but these have n = {estimate.n} and {reference.n}."
+        )
+    scores = math.exp(estimate.value), math.exp(reference.value)
+    spread = _standard_error(scores[0] * estimate.influence - scores[1] * reference.influence)
+    margin = NormalDist().inv_cdf((1 + confidence) / 2) * spread
+    value = scores[0] - scores[1]
+    return PopulationGap(value, spread, value - margin, value + margin)
+
+
+def _standard_error(influence: Tensor) -> float:
+    return float(influence.square().sum().sqrt()) / influence.shape[0]
+
+
+def _plug_in(features: tuple[Tensor, ...], kernels: tuple[Kernel, ...], order: float) -> tuple[float, Tensor]:
     n = features[0].shape[0]
     weights = torch.full((n,), 1.0 / n, dtype=torch.float64, device=features[0].device, requires_grad=True)
     with torch.enable_grad():
         state = DensityState(kernels, tuple(f.detach() for f in features), weights)
         H = state_entropy(state, order) - state_entropy(state.marginal((0,)), order)
         (influence,) = torch.autograd.grad(H, weights)
-    spread = (influence - influence.mean()).square().sum().sqrt() / n
-    return float(H.detach()), float(spread)
+    return float(H.detach()), influence - influence.mean()
 
 
 def _halves(features: tuple[Tensor, ...], kernels: tuple[Kernel, ...], order: float, seed: int) -> float:

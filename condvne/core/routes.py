@@ -58,7 +58,7 @@ def answer(
         raise InputError(f"method must be one of {', '.join(METHODS)}, but is {method!r}.")
     if method == "sketch" and state.n >= 8:
         return _sketch(state, terms, order, generator)
-    if method == "lanczos" or (method == "auto" and _too_dear(state, order)):
+    if method == "lanczos" or (method == "auto" and too_dear(state, order)):
         return _lanczos(state, terms, order, generator)
     return _exact(state, terms, order)
 
@@ -126,7 +126,8 @@ def _signed(signs: Sequence[int], parts: Sequence[Tensor]) -> Tensor:
     return total
 
 
-def _too_dear(state: DensityState, order: float) -> bool:
+def too_dear(state: DensityState, order: float) -> bool:
+    """Whether `auto` leaves eigenvalues for products: never for batches, nor for orders that products do not give."""
     batched = any(x.ndim > 2 for x in state.features) or (state.weights is not None and state.weights.ndim > 1)
     if batched or order in (0.0, 2.0):  # closed form, or nothing but eigenvalues gives it
         return False

@@ -192,6 +192,10 @@ class Evaluation(Settings):
     robustness_orders: list[float] = [0.5, 1.0, 1.5, 2.0, 3.0, math.inf]
     robustness_multipliers: list[float] = [0.25, 0.5, 1.0, 2.0, 4.0]
     robustness_size: int = Field(default=1000, ge=2)  # at most; smaller where fewer conditions exist
+    method: Literal["auto", "exact", "lanczos"] = "auto"  # auto: matrix-free beyond a size measured on the device
+    tolerance: float = Field(default=4e-3, gt=0)  # nats, of each matrix-free entropy
+    population_size: int = Field(default=2000, ge=8)  # conditions for population values and tests, at most
+    permutations: int = Field(default=999, ge=0)  # of the swap test; 0 leaves it out
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
 

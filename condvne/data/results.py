@@ -47,6 +47,7 @@ class Cell(Result):
     mean: float
     std: float | None  # standard deviation over subsamples (R - 1 in the denominator); None when R = 1
     gap: Gap | None  # None for the reference group and where there is no reference
+    numerical_error: float = 0.0  # the exact score of a subsample lies within this of its value; 0 where exact
 
 
 class RobustnessMap(Result):
@@ -59,6 +60,33 @@ class RobustnessMap(Result):
     gaps: list[list[float]]  # [order][multiplier]: conditional entropy minus the reference's, in nats
     verdict: Direction  # "undecided" when the map has both signs
     sentence: str  # e.g. "greedy is below training for every order and bandwidth tried."
+
+
+class Population(Result):
+    """A group's score at infinite n, estimated from one subsample: free of the bias that grows as n falls."""
+
+    group: str
+    metric: str
+    n: int
+    plug_in: float  # the score of the n conditions themselves
+    estimate: float
+    low: float
+    high: float
+    confidence: float
+    gap: Gap | None  # from the reference group, paired; None for the reference and without one
+
+
+class SwapTest(Result):
+    """Whether a group's gap could be chance, had its outputs and the reference's been dealt out at random.
+
+    Within each condition the two outputs are swapped or not, many times; the p-value is two-sided.
+    """
+
+    group: str
+    metric: str
+    n: int
+    p_value: float
+    permutations: int
 
 
 class Side(Result):
@@ -85,6 +113,8 @@ class Scores(Result):
     outputs_per_condition: int  # of each condition; 1 for plain pairs
     cells: list[Cell]
     robustness: list[RobustnessMap] = Field(default_factory=list)
+    populations: list[Population] = Field(default_factory=list)
+    swap_tests: list[SwapTest] = Field(default_factory=list)
     condition: Side
     output: Side
     notes: list[str] = Field(default_factory=list)  # what was skipped, counted and why; warnings

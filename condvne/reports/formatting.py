@@ -43,6 +43,12 @@ def difference(gap: Gap) -> tuple[str, tuple[str, str] | None]:
     return _signed(gap.estimate, decimals), (_signed(gap.low, decimals), _signed(gap.high, decimals))
 
 
+def bounded(value: float, low: float, high: float) -> tuple[str, tuple[str, str]]:
+    """An estimate and the ends of its interval with common decimals: ("6.812", ("6.701", "6.925"))."""
+    decimals = min(max(_decimals(value, 4), _decimals(high - low, 2)), _SMALLEST_DECIMALS)
+    return _fixed(value, decimals), (_fixed(low, decimals), _fixed(high, decimals))
+
+
 def signed(value: float, significant: int = 2) -> str:
     """A difference with its sign: −0.42, +1.3, 0."""
     return _signed(value, min(_decimals(value, significant), _SMALLEST_DECIMALS))

@@ -19,6 +19,7 @@ from condvne.reports.findings import compared, findings
 from condvne.reports.maps import robustness_plot
 from condvne.reports.palette import DARK, LIGHT, css_variables
 from condvne.reports.plots import gap_difference_plot, gap_plot, needs_legend, swatch
+from condvne.reports.populations import population_caption, population_rows
 from condvne.reports.svg import to_svg
 from condvne.reports.tables import caption, rows
 
@@ -57,6 +58,8 @@ def render(scores: Scores) -> str:
         compared=compared(scores),
         caption=caption(scores),
         blocks=[(n, list(block)) for n, block in itertools.groupby(rows(scores), key=lambda row: row.n)],
+        populations=list(population_rows(scores)),
+        population_caption=population_caption(scores),
         legend=_legend(scores),
         curves=_curves(scores),
         differences=_differences(scores),

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 from condvne.data.results import Cell, Scores
 from condvne.reports.findings import compared, confidence
-from condvne.reports.formatting import MARKS, UNDEFINED, clean, count, counted, difference, spread
+from condvne.reports.formatting import MARKS, UNDEFINED, clean, count, counted, difference, listed, percent, spread
+from condvne.reports.populations import population_caption, population_rows
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
 CSV_COLUMNS = (
-    "group", "metric", "n", "mean", "std", "repeats", "gap", "gap_low", "gap_high", "direction",
+    "group", "metric", "n", "mean", "std", "repeats", "gap", "gap_low", "gap_high", "direction", "numerical_error",
 )  # fmt: skip
 
 
@@ -70,7 +71,22 @@ def caption(scores: Scores) -> str:
         within = f" with its {confidence(scores)} interval" if scores.repeats > 1 else ""
         text += f" Δ is the difference from {clean(scores.reference or '')} at the same n{within}:"
         text += f" {MARKS['below']} below, {MARKS['above']} above, {MARKS['undecided']} undecided."
-    return text
+    return text + _numerical_caption(scores)
+
+
+def _numerical_caption(scores: Scores) -> str:
+    """Which sizes were estimated from products with the kernel matrix, and how far off they may be."""
+    estimated = [cell for cell in scores.cells if cell.numerical_error > 0]
+    if not estimated:
+        return ""
+    sizes = listed([count(n) for n in sorted({cell.n for cell in estimated})])
+    worst = max(cell.numerical_error / cell.mean for cell in estimated)
+    within = percent(_two_digits(worst))
+    return f" At n = {sizes} entropies are matrix-free estimates: exact scores lie within {within} of them."
+
+
+def _two_digits(share: float) -> float:
+    return float(f"{share:.1e}")
 
 
 def terminal_table(scores: Scores) -> Table:
@@ -118,7 +134,19 @@ def markdown(scores: Scores) -> str:
         differences = [[_markdown_difference(e) for e in row.entries] for row in rows(scores)]
         blocks.append(f"Δ from {_markdown_text(scores.reference or '')}:")
         blocks.append(_markdown_table(scores, differences, skip=scores.reference))
+    if scores.populations:
+        blocks += [_markdown_text(population_caption(scores)), _markdown_populations(scores)]
     return "\n\n".join(blocks) + "\n"
+
+
+def _markdown_populations(scores: Scores) -> str:
+    heads = ["score", "group", "at n", "at infinite n", "Δ", "p"]
+    lines = [heads, ["---", "---", "---:", "---:", "---:", "---:"]]
+    for row in population_rows(scores):
+        delta = f"{row.mark} {row.delta} {row.delta_interval}" if row.delta else UNDEFINED
+        texts = [row.plug_in, f"{row.estimate} {row.interval}", delta, row.p_value or UNDEFINED]
+        lines.append([_markdown_text(row.metric), _markdown_text(row.group), *texts])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _markdown_difference(entry: Entry) -> str:
@@ -155,9 +183,9 @@ def csv_text(scores: Scores) -> str:
 
 
 def _csv_values(cell: Cell | None) -> list[object]:
-    """mean, std, repeats, gap, gap_low, gap_high, direction; None is written as an empty field."""
+    """mean, std, repeats, gap, gap_low, gap_high, direction, numerical_error; None is written as an empty field."""
     if cell is None:
-        return [None] * 7
+        return [None] * 8
     gap = cell.gap
     differences = [gap.estimate, gap.low, gap.high, gap.direction] if gap else [None] * 4
-    return [cell.mean, cell.std, len(cell.values), *differences]
+    return [cell.mean, cell.std, len(cell.values), *differences, cell.numerical_error]

@@ -263,6 +263,14 @@ def test_a_tolerance_drives_the_work(order: float, least: float) -> None:
         assert abs(float(estimate.value) - expected) <= 2 * tolerance
 
 
+def test_a_tolerance_is_met_at_once_where_the_leading_pairs_are_all_there_is() -> None:
+    x = torch.randn(400, 1, generator=seeded(0), dtype=torch.float64)  # a smooth kernel on a line: rank 20 or so
+    state = DensityState((cv.Gaussian(1.0),), (x,))
+    estimate = lanczos_entropy(KernelOperators.from_state(state), tolerance=1e-3)
+    assert estimate.reached
+    assert float(estimate.value) == pytest.approx(float(matrix_entropy(state.density_matrix())), abs=1e-3)
+
+
 def test_a_tolerance_out_of_reach_is_said_to_be() -> None:
     state = DensityState((UNIT_KERNELS["gaussian"],), (clusters(400, 24, 0),))
     estimate = lanczos_entropy(

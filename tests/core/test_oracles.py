@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -38,6 +38,49 @@ def test_conditional_gaussian(entry: dict[str, Any], dtype: torch.dtype, toleran
         assert_near(of_y, expected["H_Y"], tolerance)
         assert_near(of_x.double() + given.double(), expected["H_XY"], tolerance)
         assert_near(given, expected["H_Y_given_X"], tolerance)
+
+
+def many(x: Tensor, weights: Tensor, copies: int = 100) -> tuple[Tensor, Tensor]:
+    """Every point many times with its weight shared out: the same entropies from n beyond the dense route."""
+    return x.repeat_interleave(copies, dim=0), weights.repeat_interleave(copies) / copies
+
+
+@pytest.mark.parametrize("entry", ORACLES["conditional_gaussian"], ids=["uniform", "weighted 8", "weighted 10"])
+@pytest.mark.parametrize("method", ["lanczos", "sketch"])
+def test_conditional_gaussian_within_the_error_that_the_route_states(
+    entry: dict[str, Any], method: Literal["lanczos", "sketch"]
+) -> None:
+    weights = double(entry["weights"])
+    (x, w), (y, _) = (many(double(entry[key]), weights) for key in ("x", "y"))
+    for name, expected in entry["orders"].items():
+        found = cv.conditional_entropy(
+            x,
+            y,
+            kernel_x=cv.Gaussian(entry["bandwidth_x"]),
+            kernel_y=cv.Gaussian(entry["bandwidth_y"]),
+            order=float(name),
+            weights=w,
+            method=method,
+            details=True,
+        )
+        # Tiles are float32: at order 1/2 eigenvalues of that size count as their roots.
+        rounding = 1e-3 if name == "0.5" else 1e-5
+        error = (4 if method == "sketch" else 3) * float(found.standard_error) + rounding
+        assert found.method == ("exact" if method == "lanczos" and name == "2" else method)  # a closed form
+        assert float(found.lower) - error <= expected["H_Y_given_X"] <= float(found.upper) + error
+        if method == "lanczos":
+            assert float(found.value) == pytest.approx(expected["H_Y_given_X"], abs=2e-3)
+
+
+@pytest.mark.parametrize("entry", ORACLES["delta_kernel_tables"], ids=lambda entry: str(np.shape(entry["table"])))
+def test_delta_kernel_by_products_with_the_matrix(entry: dict[str, Any]) -> None:
+    x, y, counts = table_of_counts(np.array(entry["table"]))
+    (x, w), (y, _) = (many(side, double(counts / counts.sum()), 60) for side in (x, y))
+    for order, name in ((1.0, "H1_Y_given_X"), (2.0, "H2_Y_given_X")):
+        value = cv.conditional_entropy(
+            x, y, kernel_x="delta", kernel_y="delta", order=order, weights=w, method="lanczos"
+        )
+        assert_near(value, entry[name], 1e-5)
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["repeated rows", "weighted cells"])

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import condvne as cv
+from condvne.core.population import population_gap
 
 ORACLES = json.loads((Path(__file__).parents[1] / "data" / "oracles.json").read_text())["gaussian_population"]
 
@@ -72,6 +73,33 @@ def test_the_standard_error_is_that_of_repeated_samples() -> None:
     values = torch.tensor([r.value for r in runs], dtype=torch.float64)
     stated = sum(r.standard_error for r in runs) / 80
     assert 0.75 < float(values.std()) / stated < 1.33  # a standard deviation of 80 draws is known to about 8 %
+
+
+@pytest.mark.parametrize("order", [1.0, 2.0])
+def test_the_interval_of_a_paired_gap_covers_the_true_difference_of_scores(order: float) -> None:
+    loose, tight = ORACLES[0], ORACLES[1]  # the same conditions, outputs correlated 0 and 0.8 with them
+    key, kernel = f"population_H{order:.0f}_Y_given_X", cv.Gaussian(loose["bandwidth"])
+    truth = math.exp(tight[key]) - math.exp(loose[key])
+    covered, widths, unpaired = 0, 0.0, 0.0
+    for seed in range(60):
+        x, y = gaussian_pair(tight, 200, seed)
+        _, independent = gaussian_pair(loose, 200, 1000 + seed)
+        found = [
+            cv.population_conditional_entropy(x, outputs, kernel_x=kernel, kernel_y=kernel, order=order, seed=seed)
+            for outputs in (y, independent)
+        ]
+        gap = population_gap(*found)
+        covered += gap.lower <= truth <= gap.upper
+        widths += gap.standard_error
+        unpaired += math.hypot(*(math.exp(f.value) * f.standard_error for f in found))
+    assert covered >= 51  # 95 % nominal; below 51 of 60 has probability 1 in 1,000
+    assert widths < unpaired
+
+
+def test_a_gap_of_estimates_from_unlike_conditions_is_refused() -> None:
+    a, b = (estimate(ORACLES[0], n, 0, 2.0) for n in (20, 30))
+    with pytest.raises(cv.InputError, match="n = 20 and 30"):
+        population_gap(a, b)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 
-from condvne.data.results import Cell, Direction, Gap, Metric, RobustnessMap, Scores, Side
+from condvne.data.results import Cell, Direction, Gap, Metric, Population, RobustnessMap, Scores, Side, SwapTest
 
 METRICS = [
     Metric(
@@ -90,6 +90,8 @@ def scores(
         outputs_per_condition=1,
         cells=cells,
         robustness=[_map(g, groups[g], reference) for g in others] if robustness and reference else [],
+        populations=[_population(g, m.key, groups, reference) for m in METRICS[:2] for g in groups],
+        swap_tests=[_swap_test(g, groups[g]) for g in others] if reference else [],
         condition=side,
         output=side.model_copy(update={"bandwidth": 1.0241}),
         notes=notes or [],
@@ -119,6 +121,32 @@ def _cell(group: str, metric: str, n: int, values: list[float], reference: list[
             direction = "below" if high < 0 else "above" if low > 0 else "undecided"
         gap = Gap(estimate=estimate, low=low, high=high, confidence=0.95, direction=direction)
     return Cell(group=group, metric=metric, n=n, values=values, mean=statistics.fmean(values), std=std, gap=gap)
+
+
+def _population(group: str, metric: str, groups: dict[str, float], reference: str | None) -> Population:
+    plug_in = {"conditional_vendi": 35.0, "conditional_rke": 10.5}[metric] * groups[group]
+    estimate, gap = 1.13 * plug_in, None
+    if reference and group != reference:
+        difference = 1.13 * plug_in * (1 - groups[reference] / groups[group])
+        low, high = difference - 0.4, difference + 0.4
+        direction: Direction = "below" if high < 0 else "above" if low > 0 else "undecided"
+        gap = Gap(estimate=difference, low=low, high=high, confidence=0.95, direction=direction)
+    return Population(
+        group=group,
+        metric=metric,
+        n=2000,
+        plug_in=plug_in,
+        estimate=estimate,
+        low=estimate - 0.7,
+        high=estimate + 0.71,
+        confidence=0.95,
+        gap=gap,
+    )
+
+
+def _swap_test(group: str, factor: float) -> SwapTest:
+    p_value = 0.001 if abs(factor - 1) > 0.1 else 0.237
+    return SwapTest(group=group, metric="conditional_rke", n=2000, p_value=p_value, permutations=999)
 
 
 def _map(group: str, factor: float, reference: str) -> RobustnessMap:

@@ -157,7 +157,7 @@ def test_figures_say_their_key_numbers(make: Callable[[], Scores]) -> None:
 @pytest.mark.parametrize("make", SHAPES)
 def test_tables_have_captions_and_scopes(make: Callable[[], Scores]) -> None:
     page = page_of(make)
-    assert len(page.all("table")) == len(page.all("caption")) == 3
+    assert len(page.all("table")) == len(page.all("caption")) == 4
     assert all(a.get("scope") in ("col", "row", "rowgroup") for a in page.all("th"))
     scrolling = [a for a in page.all("div") if a.get("class") == "scroll"]
     assert all(a["tabindex"] == "0" and a["role"] == "region" for a in scrolling)

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from condvne.data.results import Scores
 from condvne.reports.formatting import spread
+from condvne.reports.populations import population_rows
 from condvne.reports.tables import CSV_COLUMNS, csv_text, markdown, rows, terminal_table
 from tests.reports import examples
 
@@ -101,6 +102,41 @@ def test_csv_is_long_and_exact() -> None:
             assert float(line["gap"]) == cell.gap.estimate
             assert (float(line["gap_low"]), float(line["gap_high"])) == (cell.gap.low, cell.gap.high)
             assert line["direction"] == cell.gap.direction
+
+
+def test_population_values_have_intervals_and_p_values() -> None:
+    scores = examples.scores()
+    marked = markdown(scores)
+    assert "| Cond. VNE | greedy | 19.25 | 21.75 [21.05, 22.46] | ▼ −17.80 [−18.20, −17.40] | – |" in marked
+    assert "| Cond. RKE | greedy | 5.775 | 6.526 [5.826, 7.236] | ▼ −5.34 [−5.74, −4.94] | 0.0010 |" in marked
+    assert "| Cond. RKE | ancestral | 10.52 | 11.89 [11.19, 12.60] | · +0.024 [−0.376, +0.424] | 0.24 |" in marked
+    assert "n = 2,000 conditions" in marked
+    assert "999 random exchanges" in marked
+    without = examples.without_reference()
+    assert all(row.delta is None and row.p_value is None for row in population_rows(without))
+    assert len(list(population_rows(without))) == 6
+    none = scores.model_copy(update={"populations": [], "swap_tests": []})
+    assert "infinite" not in markdown(none)
+
+
+def test_matrix_free_scores_are_named_with_their_numerical_error() -> None:
+    scores = examples.scores()
+    assert "matrix-free" not in markdown(scores)
+    assert {line["numerical_error"] for line in parsed(scores)} == {"0.0"}
+    cells = [
+        c.model_copy(
+            update={"numerical_error": 0.002 * c.mean} if c.n == 2000 and c.metric == "conditional_vendi" else {}
+        )
+        for c in scores.cells
+    ]
+    estimated = scores.model_copy(update={"cells": cells})
+    assert "At n = 2,000 entropies are matrix-free estimates: exact scores lie within 0.2 % of them." in markdown(
+        estimated
+    )
+    line = next(
+        x for x in parsed(estimated) if (x["group"], x["metric"], x["n"]) == ("greedy", "conditional_vendi", "2000")
+    )
+    assert float(line["numerical_error"]) == pytest.approx(0.002 * float(line["mean"]))
 
 
 def test_csv_leaves_undefined_fields_empty() -> None:

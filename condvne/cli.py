@@ -20,6 +20,7 @@ from condvne.data.config import ScoreConfig, load_gap_config, validate
 from condvne.data.results import Scores
 from condvne.errors import CondvneError
 from condvne.evaluation import Progress as Report
+from condvne.ranks import Ranks, joined, rank_label
 
 app = typer.Typer(
     help="Conditional diversity of generative models: measure it against the data a model was trained on.",
@@ -92,9 +93,11 @@ def gap(
     from condvne.tasks.gap import measure_gap
 
     _hide_loading_bars()
-    with _display() as report:
-        scores = measure_gap(settings, folder, progress=report)
-    _present(scores, folder)
+    with joined() as ranks:
+        with _display(ranks) as report:
+            scores = measure_gap(settings, folder, progress=report, ranks=ranks)
+        if ranks.main:
+            _present(scores, folder)
 
 
 @app.command(cls=_ManyValues)
@@ -161,9 +164,11 @@ def score(
     from condvne.tasks.score import score_table
 
     _hide_loading_bars()
-    with _display() as report:
-        scores = score_table(settings, folder, progress=report)
-    _present(scores, folder)
+    with joined() as ranks:
+        with _display(ranks) as report:
+            scores = score_table(settings, folder, progress=report, ranks=ranks)
+        if ranks.main:
+            _present(scores, folder)
 
 
 def _hide_loading_bars() -> None:
@@ -173,7 +178,10 @@ def _hide_loading_bars() -> None:
 
 
 @contextmanager
-def _display() -> Iterator[Report]:
+def _display(ranks: Ranks) -> Iterator[Report]:
+    if not ranks.main:
+        yield lambda stage, done, total: None
+        return
     columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as bars:
         tasks: dict[str, TaskID] = {}
@@ -204,7 +212,7 @@ def main() -> Literal[0, 1, 130]:
     try:
         app()
     except CondvneError as error:
-        print(f"condvne: {error}", file=sys.stderr)
+        print(f"condvne{rank_label()}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("condvne: interrupted; the same command goes on where it stopped.", file=sys.stderr)

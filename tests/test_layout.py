@@ -21,13 +21,14 @@ TOP_LEVEL = re.compile(r"pyproject\.toml|README\.md|LICENSE|CHANGELOG\.md|condvn
 MAY_IMPORT = {
     "condvne": {"core", "errors"},
     "errors": set[str](),
-    "core": {"core", "errors"},
-    "data": {"data", "errors"},
-    "evaluation": {"evaluation", "core", "data", "errors"},
-    "tasks": {"core", "data", "errors", "evaluation"},  # no task imports another
+    "ranks": {"errors"},
+    "core": {"core", "errors", "ranks"},
+    "data": {"data", "errors", "ranks"},
+    "evaluation": {"evaluation", "core", "data", "errors", "ranks"},
+    "tasks": {"core", "data", "errors", "evaluation", "ranks"},  # no task imports another
     "integrations": {"core", "tasks", "errors"},
     "reports": {"reports", "data.records", "data.results", "data.storage", "errors"},
-    "cli": {"core", "data", "errors", "evaluation", "tasks", "integrations", "reports"},
+    "cli": {"core", "data", "errors", "evaluation", "ranks", "tasks", "integrations", "reports"},
     "__main__": {"cli"},
 }
 # Each may be imported only by those below it, directly or through others.

@@ -20,6 +20,7 @@ from condvne.core.operators import KernelOperators
 from condvne.core.routes import too_dear
 from condvne.core.spectral import spectrum, spectrum_entropy
 from condvne.errors import InputError
+from condvne.ranks import SINGLE, Ranks
 
 GroupMethod = Literal["auto", "exact", "lanczos"]
 TOLERANCE = 4e-3  # nats: well below what another sample of the same size changes
@@ -45,10 +46,12 @@ class Engine:
     Attributes:
         method: "exact"; "lanczos"; "auto", exact up to a size measured on the device.
         tolerance: nats, of each matrix-free entropy: half its bracket plus two standard errors.
+        ranks: processes that share the tiles of matrix-free entropies; all must make the same calls.
     """
 
     method: GroupMethod = "auto"
     tolerance: float = TOLERANCE
+    ranks: Ranks = SINGLE
 
 
 @dataclass(frozen=True)
@@ -177,7 +180,8 @@ def _matrix_free_entropies(
             (first.features[0], *(states[name].features[1] for name in names)),
             first.weights,
         )
-        operators = KernelOperators.from_state(joint, ((0,), *((0, i) for i in range(1, len(names) + 1))))
+        terms = ((0,), *((0, i) for i in range(1, len(names) + 1)))
+        operators = KernelOperators.from_state(joint, terms, ranks=engine.ranks)
         for a in orders:
             probes = torch.Generator().manual_seed(seed)
             marginal, *joints = lanczos_entropies(operators, a, tolerance=engine.tolerance, generator=probes)

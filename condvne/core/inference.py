@@ -15,6 +15,7 @@ from scipy import stats
 from torch import Tensor
 
 from condvne.errors import InputError
+from condvne.ranks import SINGLE, Ranks
 
 Statistic = tuple[str, str]  # group and metric
 Statistics = Callable[[Tensor], Mapping[Statistic, float]]  # rows to the score of each group and metric
@@ -70,8 +71,13 @@ def curves(
     reference: str | None,
     confidence: float = 0.95,
     progress: Callable[[int, int], None] | None = None,
+    ranks: Ranks = SINGLE,
+    together: Callable[[int], bool] = lambda n: False,
 ) -> list[CurvePoint]:
     """Every statistic at every size over R subsamples, and its gap to the reference group on the same rows.
+
+    Several ranks deal the subsamples out among them; those of a size n with `together(n)` every rank is given, for
+    statistics whose own work is shared.
 
     The interval of a gap covers the mean difference at that n over fresh samples, not over this pool only. With
     f = n/N ≤ 1/2 and s² the variance of the R paired differences, its variance is s² (1/R + f/(1-f)): the second
@@ -85,19 +91,36 @@ def curves(
     needs_half = repeats > 1 and half >= 1 and any(2 * n > available for n in sizes)
     wanted = sorted({*sizes, *([half] if needs_half else [])})
     draws = {n: 1 if n == available else repeats for n in wanted}
-    total, done = sum(draws.values()), 0
-    table: dict[int, list[Mapping[Statistic, float]]] = {}
-    for n in wanted:
-        table[n] = []
-        for repeat in range(draws[n]):
-            table[n].append(statistics(subsample(available, n, repeat, seed)))
-            done += 1
-            if progress is not None:
-                progress(done, total)
+    tasks = [(n, repeat) for n in wanted for repeat in range(draws[n])]
+    table: dict[int, list[Mapping[Statistic, float]]] = {n: [] for n in wanted}
+    results = _dealt(tasks, lambda n, r: statistics(subsample(available, n, r, seed)), ranks, together, progress)
+    for (n, _), scores in zip(tasks, results, strict=True):
+        table[n].append(scores)
     pool = _Pool(available, half if needs_half else None, repeats, confidence)
     # A statistic may be undefined on some rows (no n-gram at all): its curve then has no point there.
     defined = [key for key in table[wanted[0]][0] if all(key in scores for rows in table.values() for scores in rows)]
     return [_point(statistic, n, table, pool, reference) for n in sorted(set(sizes)) for statistic in defined]
+
+
+def _dealt(
+    tasks: Sequence[tuple[int, int]],
+    work: Callable[[int, int], Mapping[Statistic, float]],
+    ranks: Ranks,
+    together: Callable[[int], bool],
+    progress: Callable[[int, int], None] | None,
+) -> list[Mapping[Statistic, float]]:
+    """The scores of every (n, repeat), in order, on every rank."""
+    apart = [i for i, (n, _) in enumerate(tasks) if not together(n)]
+    # The largest sizes come last and cost most, so neighbours go to different ranks.
+    mine = set(apart[ranks.rank :: ranks.size]) | set(range(len(tasks))).difference(apart)
+    found: dict[int, Mapping[Statistic, float]] = {}
+    for done, i in enumerate(sorted(mine), start=1):
+        found[i] = work(*tasks[i])
+        if progress is not None:
+            progress(done, len(mine))
+    sent = [[i, [[*key, value] for key, value in found[i].items()]] for i in sorted(found)]
+    everything = {i: {(group, metric): value for group, metric, value in rows} for i, rows in ranks.gather(sent)}
+    return [everything[i] for i in range(len(tasks))]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
+from itertools import islice
 from operator import mul
 
 import torch
@@ -34,6 +35,7 @@ from condvne.core.tiles import (
     tile_layout,
 )
 from condvne.errors import InputError
+from condvne.ranks import SINGLE, Ranks
 
 Terms = Sequence[tuple[int, ...]]  # the sides whose kernels are multiplied, for each matrix
 
@@ -66,8 +68,10 @@ class KernelOperators:
         precision: Precision,
         memory: int | None,
         state: DensityState | None = None,
+        ranks: Ranks = SINGLE,
     ) -> None:
         self.n, self.device, self.state, self.precision = n, device, state, precision
+        self.ranks = ranks
         self.terms = tuple(tuple(term) for term in terms)
         self._sides = tuple(sides)
         self.weights = torch.full((n,), 1 / n, dtype=torch.float64, device=device) if weights is None else weights
@@ -79,8 +83,11 @@ class KernelOperators:
         self._squares: list[Tensor | None] = [None] * len(self.terms)
         self._tiles: list[dict[tuple[int, int], Tensor]] = [{} for _ in self.terms]
         self._stores: list[Tensor | None] = [None] * len(self.terms)
-        layout = tile_layout(n, len(self._sides), len(self.terms), self.dtype, device, memory)
-        self.tile, self.stored = layout
+        layout = tile_layout(n, len(self._sides), len(self.terms), self.dtype, device, memory, ranks.size)
+        # Ranks must cut the same tiles: what the least of them can hold.
+        layouts = ranks.gather([layout])
+        self.tile: int = min(tile for tile, _ in layouts)
+        self.stored = tuple(all(kept) for kept in zip(*(stored for _, stored in layouts), strict=True))
 
     @classmethod
     def from_state(
@@ -90,6 +97,7 @@ class KernelOperators:
         *,
         precision: Precision = "float32",
         memory: int | None = None,
+        ranks: Ranks = SINGLE,
     ) -> KernelOperators:
         """Operators of a state's kernels.
 
@@ -100,6 +108,7 @@ class KernelOperators:
                 is measured and found in `rounding`.
             memory: bytes for tiles, working and stored together; default half of the free memory of the device.
                 0 stores nothing.
+            ranks: processes that share the tiles; all must have the same state and make the same calls.
 
         Raises:
             InputError: features or weights with leading dimensions; terms that name no side, or one that is not
@@ -125,7 +134,15 @@ class KernelOperators:
                 coarse = precision == "bfloat16" and not isinstance(kernel, Delta)  # labels are not to be rounded
                 sides.append(FeatureSide(kernel, rounded(kernel, prepared, torch.bfloat16 if coarse else dtype), dtype))
         operators = cls(
-            sides, terms, state.n, state.weights, device=device, precision=precision, memory=memory, state=state
+            sides,
+            terms,
+            state.n,
+            state.weights,
+            device=device,
+            precision=precision,
+            memory=memory,
+            state=state,
+            ranks=ranks,
         )
         operators.rounding = operators._measured_rounding(exact)
         return operators
@@ -185,8 +202,10 @@ class KernelOperators:
                     if t in totals:
                         totals[t] += self._weighted_squares(tile, rows, columns)
         self.passes += 1
+        for t in wanted:
+            self.ranks.sum(results[t])
         for t in counting:
-            self._squares[t] = totals[t]
+            self._squares[t] = self.ranks.sum(totals[t])
         products: list[Tensor | None] = [None] * len(self.terms)
         for t in wanted:
             self.products[t] += scaled[t].shape[0]
@@ -219,11 +238,10 @@ class KernelOperators:
         return matrices
 
     def pairs(self) -> Iterator[tuple[slice, slice]]:
-        """Rows and columns of the tiles of the upper triangle."""
+        """Rows and columns of the tiles of the upper triangle that are this rank's."""
         spans = [slice(start, min(start + self.tile, self.n)) for start in range(0, self.n, self.tile)]
-        for i, rows in enumerate(spans):
-            for columns in spans[i:]:
-                yield rows, columns
+        triangle = ((rows, columns) for i, rows in enumerate(spans) for columns in spans[i:])
+        return islice(triangle, self.ranks.rank, None, self.ranks.size)
 
     @contextmanager
     def arithmetic(self) -> Iterator[None]:
@@ -252,7 +270,8 @@ class KernelOperators:
         store = self._stores[t]
         if store is None:  # in one piece: tiles among temporaries would leave holes that nothing fits
             spans = -(-self.n // self.tile)
-            store = tile.new_empty(spans * (spans + 1) // 2, self.tile, self.tile)
+            mine = -(-(spans * (spans + 1) // 2) // self.ranks.size)
+            store = tile.new_empty(mine, self.tile, self.tile)
             self._stores[t] = store
         view = store[len(self._tiles[t]), : tile.shape[0], : tile.shape[1]]
         self._tiles[t][place] = view.copy_(tile)

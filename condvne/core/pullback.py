@@ -70,6 +70,9 @@ class _Pull:
         with self.operators.arithmetic():
             for rows, columns in self.operators.pairs():
                 self._add_tile(rows, columns)
+        for total in (*self.sums, self.root_sum):
+            if total is not None:
+                self.operators.ranks.sum(total)
         features: list[Tensor | None] = []
         for origin, total in zip(self.origins, self.sums, strict=True):
             pulled = None

@@ -61,15 +61,23 @@ class GramSide:
 
 
 def tile_layout(
-    n: int, sides: int, terms: int, dtype: torch.dtype, device: torch.device, memory: int | None
+    n: int,
+    sides: int,
+    terms: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    memory: int | None,
+    processes: int = 1,
 ) -> tuple[int, tuple[bool, ...]]:
     """Rows of a tile, and for each matrix whether half of it is kept, within the memory stated (bytes).
+
+    With several processes each keeps its part, and as many may share this machine's free memory.
 
     Raises InputError where the memory is negative.
     """
     if memory is not None and memory < 0:
         raise InputError(f"memory must be a number of bytes, 0 or more, but is {memory}.")
-    budget = memory if memory is not None else int(SHARE_OF_FREE_MEMORY * free_memory(device))
+    budget = memory if memory is not None else int(SHARE_OF_FREE_MEMORY * free_memory(device) / processes)
     size = torch.finfo(dtype).bits // 8
     in_flight = sides + terms + 4  # blocks, products, and temporaries of one evaluation
     tile = CUDA_TILE if device.type == "cuda" else CPU_TILE
@@ -77,7 +85,7 @@ def tile_layout(
         tile = min(tile, math.isqrt(budget // (2 * size * in_flight)))
     tile = min(max(tile, LEAST_TILE), n)
     left = budget - in_flight * size * tile**2
-    half = size * n * (n + tile) // 2
+    half = size * n * (n + tile) // (2 * processes)
     kept = []
     for _ in range(terms):
         fits = half <= left

@@ -15,6 +15,7 @@ from condvne.data.listing import listed
 from condvne.data.records import clean_text
 from condvne.data.storage import load_tensors, save_tensors
 from condvne.errors import DataError, InputError
+from condvne.ranks import SINGLE, Ranks
 
 __all__ = ["Embedded", "TextEncoder", "embed", "load_encoder"]
 
@@ -36,8 +37,11 @@ def embed(
     progress: Callable[[int, int], None] | None = None,
     note: Callable[[str], None] | None = None,
     block: int = 1024,
+    ranks: Ranks = SINGLE,
 ) -> Embedded:
     """Vectors of n texts, (n, d) float32 on the CPU; each distinct text is encoded once.
+
+    Several ranks, which must all have the same texts, encode a block each in turn; the first keeps the cache.
 
     The vectors of the distinct texts, in their order, are kept as one safetensors file whose name is a hash of the
     encoder's name and these texts; a file that is damaged is made again. While they are computed, each finished `block`
@@ -66,7 +70,7 @@ def embed(
     place = {text: row for row, text in enumerate(distinct)}
     rows = torch.tensor([place[text] for text in cleaned])
     owners = dict(zip(reversed(cleaned), reversed(names), strict=True))  # the first id of each text
-    table = _Table(encoder, Path(cache_folder), distinct, owners, note)
+    table = _Table(encoder, Path(cache_folder), distinct, owners, note, ranks)
     return Embedded(table.vectors(progress or (lambda done, total: None), block)[rows], len(distinct))
 
 
@@ -97,8 +101,10 @@ class _Table:
         texts: list[str],
         owners: dict[str, str],
         note: Callable[[str], None],
+        ranks: Ranks,
     ) -> None:
         self.encoder, self.folder, self.texts, self.owners, self.note = encoder, folder, texts, owners, note
+        self.ranks = ranks
         digest = hashlib.blake2b(digest_size=16)
         for part in (encoder.name, *texts):
             encoded = part.encode()
@@ -108,30 +114,54 @@ class _Table:
     def vectors(self, progress: Callable[[int, int], None], block: int) -> torch.Tensor:
         total = len(self.texts)
         whole = self.folder / f"{self.key}.safetensors"
-        stored = self._read(whole, total)
-        if stored is None:
-            parts: list[tuple[torch.Tensor, int]] = []
-            files = []
-            for start in range(0, total, block):
-                stop = min(start + block, total)
-                files.append(self.folder / f"{self.key}.{start}-{stop}.part.safetensors")
-                parts.append(self._block(files[-1], start, stop, keep=total > block))
-                progress(stop, total)
-            stored = torch.cat([vectors for vectors, _ in parts]), sum(cut for _, cut in parts)
-            self._write(whole, *stored)
-            for file in files:
-                file.unlink(missing_ok=True)
-        else:
+        stored = self._read(whole, total) if self.ranks.main else None
+        if self.ranks.broadcast(stored is not None):
+            vectors, cut = self._shared(stored)
             progress(total, total)
-        vectors, cut = stored
-        if cut:
+        else:
+            vectors, cut = self._computed(progress, block)
+            if self.ranks.main:
+                self._write(whole, vectors, cut)
+                for start in range(0, total, block):
+                    self._part(start, min(start + block, total)).unlink(missing_ok=True)
+        if cut and self.ranks.main:
             self.note(f"{cut} of {total} distinct texts are longer than the encoder reads and were cut there.")
         return vectors
 
-    def _block(self, file: Path, start: int, stop: int, keep: bool) -> tuple[torch.Tensor, int]:
-        stored = self._read(file, stop - start)
-        if stored is not None:
-            return stored
+    def _computed(self, progress: Callable[[int, int], None], block: int) -> tuple[torch.Tensor, int]:
+        """Block by block, a block a rank at a time; what rank 0 finds in the folder is not computed again."""
+        total, size = len(self.texts), self.ranks.size
+        spans = [(start, min(start + block, total)) for start in range(0, total, block)]
+        parts: list[tuple[torch.Tensor, int]] = []
+        for first in range(0, len(spans), size):
+            turn = spans[first : first + size]
+            kept = [self._read(self._part(*span), span[1] - span[0]) if self.ranks.main else None for span in turn]
+            known = self.ranks.broadcast([part is not None for part in kept])
+            mine = self.ranks.rank
+            fresh = self._encoded(*turn[mine]) if mine < len(turn) and not known[mine] else self._nothing()
+            lengths = [0 if k else stop - start for k, (start, stop) in zip(known, turn, strict=True)]
+            rows = torch.split(self.ranks.gather_rows(fresh[0]), lengths)
+            cuts = self.ranks.gather([fresh[1]])
+            for span, part, new, cut in zip(turn, kept, rows, cuts, strict=False):
+                if part is None and self.ranks.main and total > block:
+                    self._write(self._part(*span), new, cut)
+                parts.append(part or (new, cut))
+            progress(turn[-1][1], total)
+        vectors, cut = torch.cat([vectors for vectors, _ in parts]), sum(cut for _, cut in parts)
+        return self._shared((vectors, cut) if self.ranks.main else None)
+
+    def _shared(self, stored: tuple[torch.Tensor, int] | None) -> tuple[torch.Tensor, int]:
+        """Rank 0's vectors, on every rank."""
+        vectors, cut = stored or self._nothing()
+        return self.ranks.broadcast_rows(vectors), self.ranks.broadcast(cut)
+
+    def _nothing(self) -> tuple[torch.Tensor, int]:
+        return torch.zeros(0, self.encoder.dimension), 0
+
+    def _part(self, start: int, stop: int) -> Path:
+        return self.folder / f"{self.key}.{start}-{stop}.part.safetensors"
+
+    def _encoded(self, start: int, stop: int) -> tuple[torch.Tensor, int]:
         texts = self.texts[start:stop]
         vectors = self.encoder.encode(texts).detach().to("cpu", torch.float32)
         if vectors.shape != (len(texts), self.encoder.dimension):
@@ -145,10 +175,7 @@ class _Table:
                 f"the embeddings of {listed([self.owners[texts[row]] for row in faulty])} are NaN or infinite; "
                 "load the encoder with dtype float32."
             )
-        cut = self.encoder.truncated(texts) if isinstance(self.encoder, TruncatingEncoder) else 0
-        if keep:
-            self._write(file, vectors, cut)
-        return vectors, cut
+        return vectors, self.encoder.truncated(texts) if isinstance(self.encoder, TruncatingEncoder) else 0
 
     def _write(self, file: Path, vectors: torch.Tensor, cut: int) -> None:
         facts = {"encoder": self.encoder.name, "truncated": str(cut), "digest": _digest(vectors)}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from condvne.data.records import dump
 from condvne.errors import DataError, RunError
+from condvne.ranks import Ranks
 
 if TYPE_CHECKING:
     import torch
@@ -203,6 +204,19 @@ def claim_run_folder(folder: str | Path, config: Mapping[str, Any], versions: Ma
         claimed.release()
         raise
     return claimed
+
+
+@contextlib.contextmanager
+def run_folder(
+    folder: str | Path, config: Mapping[str, Any], versions: Mapping[str, str], ranks: Ranks
+) -> Iterator[RunFolder]:
+    """The run folder, claimed by rank 0; the other ranks know its path and notes. Raises as `claim_run_folder`."""
+    if not ranks.main:
+        yield RunFolder(Path(folder), resumed=False, notes=ranks.broadcast())
+        return
+    with claim_run_folder(folder, config, versions) as run:
+        ranks.broadcast(run.notes)
+        yield run
 
 
 def _lock(path: Path) -> tuple[int, list[str]]:

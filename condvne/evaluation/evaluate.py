@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 
-from condvne.core.groups import Engine
 from condvne.core.inference import CurvePoint, PairedGap, curves
 from condvne.core.kernels import Kernel
 from condvne.data.config import Evaluation, KernelChoice, Kernels
@@ -19,6 +18,7 @@ from condvne.evaluation.features import embedded_comparison
 from condvne.evaluation.robustness import robustness_maps
 from condvne.evaluation.scoring import Scorer
 from condvne.evaluation.significance import interval, population_scores, swap_tests
+from condvne.ranks import SINGLE, Ranks
 
 
 def evaluate(
@@ -31,8 +31,9 @@ def evaluate(
     cache: Path,
     device: torch.device,
     progress: Progress,
+    ranks: Ranks = SINGLE,
 ) -> Scores:
-    """Embed, score and judge a comparison.
+    """Embed, score and judge a comparison; several ranks share the embedding and the subsamples.
 
     Raises:
         InputError: a requested size exceeds the conditions, or the reference gives no bandwidth.
@@ -44,8 +45,8 @@ def evaluate(
     if too_large:
         raise InputError(f"size {too_large[0]} exceeds the {available} conditions there are; choose smaller sizes.")
     notes: list[str] = []
-    embedded = embedded_comparison(comparison, encoder, kernels, cache, device, progress, notes)
-    scorer = Scorer(comparison, embedded, Engine(settings.method, settings.tolerance), heading.seed)
+    embedded = embedded_comparison(comparison, encoder, kernels, cache, device, progress, notes, ranks)
+    scorer = Scorer(comparison, embedded, settings, heading.seed, ranks)
     points = curves(
         scorer,
         available=available,
@@ -55,9 +56,13 @@ def evaluate(
         reference=comparison.reference,
         confidence=settings.confidence,
         progress=lambda done, total: progress("scoring", done, total),
+        ranks=ranks,
+        together=scorer.together,
     )
+    if not ranks.main:  # what is left is done by rank 0
+        return Scores.model_validate_json(ranks.broadcast())
     fitted_on = comparison.reference or "all groups"
-    return Scores(
+    scores = Scores(
         title=heading.title,
         task=heading.task,
         reference=comparison.reference,
@@ -78,12 +83,19 @@ def evaluate(
         settings=heading.settings,
         versions=heading.versions,
     )
+    ranks.broadcast(scores.model_dump_json())
+    return scores
 
 
-def resolved_device(device: str) -> torch.device:
-    """ "auto" is CUDA where there is one, else the CPU. Raises ConfigError for a device that is not there."""
+def resolved_device(device: str, local: int = 0) -> torch.device:
+    """ "auto" is CUDA where there is one, else the CPU; without an index, the `local`-th process has its own GPU.
+
+    Raises ConfigError for a device that is not there.
+    """
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and torch.cuda.is_available():
+        return torch.device("cuda", local % torch.cuda.device_count())
     try:
         chosen = torch.device(device)
         torch.empty(0, device=chosen)

@@ -15,6 +15,7 @@ from condvne.data.config import KernelChoice, Kernels
 from condvne.data.embeddings import TextEncoder, embed
 from condvne.errors import InputError
 from condvne.evaluation.comparison import Comparison, Progress
+from condvne.ranks import SINGLE, Ranks
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ def embedded_comparison(
     device: torch.device,
     progress: Progress,
     notes: list[str],
+    ranks: Ranks = SINGLE,
 ) -> Embedded:
     """Embed all texts and fix the bandwidths; what was done is added to `notes`.
 
@@ -62,6 +64,7 @@ def embedded_comparison(
             ids,
             progress=lambda done, total: progress(f"embedding {name}", done, total),
             note=notes.append,
+            ranks=ranks,
         )
         notes.append(f"embeddings of {name}: {result.distinct} distinct texts of {len(texts)}")
         return result.tensor.to(device)

@@ -9,9 +9,12 @@ from torch import Tensor
 
 from condvne.core.groups import Engine, conditional_entropies
 from condvne.core.inference import Statistic
+from condvne.core.routes import exact_limit
+from condvne.data.config import Evaluation
 from condvne.data.seeding import seeded_key
 from condvne.evaluation.comparison import RKE, VENDI, Comparison
 from condvne.evaluation.features import Embedded
+from condvne.ranks import SINGLE, Ranks
 
 
 class Scorer:
@@ -24,13 +27,34 @@ class Scorer:
         errors: for each group, metric and n the largest numerical error of a score so far; absent where all are exact.
     """
 
-    def __init__(self, comparison: Comparison, embedded: Embedded, engine: Engine, seed: int) -> None:
-        self.comparison, self.embedded, self.engine, self.seed = comparison, embedded, engine, seed
+    def __init__(
+        self, comparison: Comparison, embedded: Embedded, settings: Evaluation, seed: int, ranks: Ranks = SINGLE
+    ) -> None:
+        self.comparison, self.embedded, self.seed = comparison, embedded, seed
+        self.method, self.tolerance, self.ranks = settings.method, settings.tolerance, ranks
+        # Measured on the device, and the same for all ranks.
+        self.limit: int = ranks.broadcast(exact_limit(embedded.x.device)) if self.method == "auto" else 0
         self.errors: dict[tuple[str, str, int], float] = {}
+
+    def together(self, n: int) -> bool:
+        """Whether scores at n are matrix-free: then all ranks work on each subsample and share its tiles."""
+        if self.method != "auto":
+            return self.method == "lanczos"
+        embedded = self.embedded
+        outputs = max(len(group.owners) for group in embedded.groups.values()) / len(embedded.x)
+        features = [embedded.x, *(group.features for group in embedded.groups.values())]
+        kernels = [embedded.kernel_x, *[embedded.kernel_y] * len(embedded.groups)]
+        dimensions = [kernel.feature_dimension(x) for kernel, x in zip(kernels, features, strict=True)]
+        explicit = [d for d in dimensions if d is not None]
+        size = math.ceil(n * outputs)
+        if len(explicit) == len(dimensions):  # the covariance of explicit features may be the smaller matrix
+            size = min(size, explicit[0] * max(explicit[1:]))
+        return size > self.limit
 
     def __call__(self, rows: Tensor) -> dict[Statistic, float]:
         """Scores on these rows, (n,), ascending; what is undefined there is left out."""
         embedded, chosen = self.embedded, rows.tolist()
+        engine = Engine("lanczos" if self.together(len(chosen)) else "exact", self.tolerance, self.ranks)
         key = seeded_key(self.seed, "probes", *chosen) % 2**63
         entropies = conditional_entropies(
             embedded.x,
@@ -39,7 +63,7 @@ class Scorer:
             kernel_x=embedded.kernel_x,
             kernel_y=embedded.kernel_y,
             orders=(1.0, 2.0),
-            engine=self.engine,
+            engine=engine,
             generator=torch.Generator().manual_seed(key),
         )
         scores: dict[Statistic, float] = {}

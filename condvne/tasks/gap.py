@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from condvne.data.embeddings import load_encoder
 from condvne.data.listing import listed
 from condvne.data.records import PairRecord, dump, read_pair_records
 from condvne.data.results import Scores
-from condvne.data.storage import AppendLog, claim_run_folder, write_whole
+from condvne.data.storage import AppendLog, run_folder, write_whole
 from condvne.data.text.corpus import documents
 from condvne.data.text.generation import generate, load_model
 from condvne.data.text.lexical import DistinctCounter, Ngram, text_ngrams, token_ngrams
@@ -27,6 +28,7 @@ from condvne.data.text.pairs import make_pairs
 from condvne.data.versions import installed_versions
 from condvne.errors import DataError, RunError
 from condvne.evaluation import Comparison, Heading, Progress, evaluate, resolved_device
+from condvne.ranks import SINGLE, Ranks
 
 TRAINING = "training"
 BLOCK = 256  # records decoded and written together: a kill loses at most these
@@ -34,20 +36,23 @@ BLOCK = 256  # records decoded and written together: a kill loses at most these
 Loaded = Callable[[], tuple[Any, Any]]  # the model and its tokenizer, loaded when first asked for
 
 
-def measure_gap(config: GapConfig, folder: Path, *, progress: Progress) -> Scores:
+def measure_gap(config: GapConfig, folder: Path, *, progress: Progress, ranks: Ranks = SINGLE) -> Scores:
     """Run, or go on with, the whole measurement in `folder`; its scores are also written to `scores.json`.
+
+    Several ranks share decoding, embedding and scoring; only the first knows the folder. All return the same scores.
 
     Raises:
         ConfigError, DataError, InputError: what was given cannot be used; the message says what to change.
         RunError: the folder belongs to another configuration or process, or disk or memory are full; what is
             finished stays, and the same command goes on from there.
     """
-    device = resolved_device(config.device)
+    device = resolved_device(config.device, ranks.local)
     settings, versions = plain_settings(config), installed_versions()
-    with claim_run_folder(folder, settings, versions) as run:
+    ranks.agree({"settings": settings, "versions": versions}, "settings")
+    with run_folder(folder, settings, versions, ranks) as run:
         loaded = cache(lambda: load_model(config.model, device))
-        pairs, notes = _pairs(config, run.path, loaded, progress)
-        records = _generations(config, run.path, pairs, loaded, progress, notes)
+        pairs, notes = _pairs(config, run.path, loaded, progress, ranks)
+        records = _generations(config, run.path, pairs, loaded, progress, notes, ranks)
         kept = _without_blanks(config, records, notes)
         scores = evaluate(
             _comparison(config, kept),
@@ -58,12 +63,23 @@ def measure_gap(config: GapConfig, folder: Path, *, progress: Progress) -> Score
             cache=run.path / "embeddings",
             device=device,
             progress=progress,
+            ranks=ranks,
         )
-        write_whole(run.path / "scores.json", scores.model_dump_json(indent=2) + "\n")
+        if ranks.main:
+            write_whole(run.path / "scores.json", scores.model_dump_json(indent=2) + "\n")
         return scores
 
 
-def _pairs(config: GapConfig, folder: Path, loaded: Loaded, progress: Progress) -> tuple[list[PairRecord], list[str]]:
+def _pairs(
+    config: GapConfig, folder: Path, loaded: Loaded, progress: Progress, ranks: Ranks
+) -> tuple[list[PairRecord], list[str]]:
+    made, notes = _pairs_of_folder(config, folder, loaded, progress) if ranks.main else ([], [])
+    return _shared(made, ranks), ranks.broadcast(notes)
+
+
+def _pairs_of_folder(
+    config: GapConfig, folder: Path, loaded: Loaded, progress: Progress
+) -> tuple[list[PairRecord], list[str]]:
     path, notes_path = folder / "pairs.jsonl", folder / "pairs.notes.json"
     if not path.exists():
         progress("reading the corpus", 0, 1)
@@ -83,17 +99,32 @@ def _generations(
     loaded: Loaded,
     progress: Progress,
     notes: list[str],
+    ranks: Ranks,
 ) -> list[PairRecord]:
     path, names = folder / "records.jsonl", _strategies(config)
-    with AppendLog(path) as log:
-        done = len(_finished(path, names, pairs))
+    log = AppendLog(path) if ranks.main else None
+    with log or nullcontext():
+        done = ranks.broadcast(len(_finished(path, names, pairs)) if log else None)
         progress("generating", done, len(pairs))
         while done < len(pairs):
-            block = pairs[done : done + BLOCK]
-            log.append(record.to_json() for record in _continued(config, block, loaded, notes))
+            block = pairs[done : done + BLOCK * ranks.size]
+            found: list[str] = []
+            mine = _continued(config, block[ranks.share(len(block))], loaded, found)
+            decoded = ranks.gather([record.to_json() for record in mine])
+            notes.extend(ranks.gather(found))
+            if log:
+                log.append(decoded)
             done += len(block)
             progress("generating", done, len(pairs))
-    return _finished(path, names, pairs)
+    return _shared(_finished(path, names, pairs) if log else [], ranks)
+
+
+def _shared(records: list[PairRecord], ranks: Ranks) -> list[PairRecord]:
+    """The first rank's records on every rank."""
+    if ranks.size == 1:
+        return records
+    sent = ranks.broadcast([record.to_json() for record in records])
+    return records if ranks.main else [PairRecord.from_json(flat, "a record of rank 0") for flat in sent]
 
 
 def _finished(path: Path, names: Sequence[str], pairs: Sequence[PairRecord]) -> list[PairRecord]:
@@ -104,6 +135,8 @@ def _finished(path: Path, names: Sequence[str], pairs: Sequence[PairRecord]) -> 
 
 
 def _continued(config: GapConfig, block: Sequence[PairRecord], loaded: Loaded, notes: list[str]) -> list[PairRecord]:
+    if not block:  # fewer records left than ranks
+        return []
     model, tokenizer = loaded()
     outputs: list[dict[str, str]] = [{} for _ in block]
     output_ids: list[dict[str, list[int]]] = [{} for _ in block]

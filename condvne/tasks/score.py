@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 
 from condvne.data.config import ScoreConfig, plain_settings
 from condvne.data.embeddings import load_encoder
 from condvne.data.results import Scores
-from condvne.data.storage import claim_run_folder, write_whole
+from condvne.data.storage import run_folder, write_whole
 from condvne.data.tables import OutputTable, read_table
 from condvne.data.text.lexical import DistinctCounter, text_ngrams
 from condvne.data.versions import installed_versions
 from condvne.errors import ConfigError, DataError
 from condvne.evaluation import Comparison, Heading, Progress, evaluate, resolved_device
+from condvne.ranks import SINGLE, Ranks
 
 
-def score_table(config: ScoreConfig, folder: Path, *, progress: Progress) -> Scores:
+def score_table(config: ScoreConfig, folder: Path, *, progress: Progress, ranks: Ranks = SINGLE) -> Scores:
     """Score the groups of a table file; the scores are also written to `scores.json` in `folder`.
+
+    Several ranks read the same file and share embedding and scoring; only the first knows the folder.
 
     Raises:
         ConfigError, DataError, InputError: what was given cannot be used; the message says what to change.
         RunError: the folder belongs to another configuration or process, or the disk is full.
     """
-    device = resolved_device(config.device)
+    device = resolved_device(config.device, ranks.local)
     settings, versions = plain_settings(config), installed_versions()
+    ranks.agree({"settings": settings, "versions": versions}, "settings")
     progress("reading the file", 0, 1)
     table = read_table(
         config.file,
@@ -38,8 +44,9 @@ def score_table(config: ScoreConfig, folder: Path, *, progress: Progress) -> Sco
     progress("reading the file", 1, 1)
     if config.reference is not None and config.reference not in table.groups:
         raise ConfigError(f"reference {config.reference!r} is none of the groups, {', '.join(table.groups)}.")
+    ranks.agree(_content(table), "contents of the file")
     comparison = _comparison(config, table)
-    with claim_run_folder(folder, settings, versions) as run:
+    with run_folder(folder, settings, versions, ranks) as run:
         scores = evaluate(
             comparison,
             Heading(Path(config.file).name, "score", config.seed, settings, versions, [*run.notes, *table.notes]),
@@ -49,9 +56,17 @@ def score_table(config: ScoreConfig, folder: Path, *, progress: Progress) -> Sco
             cache=run.path / "embeddings",
             device=device,
             progress=progress,
+            ranks=ranks,
         )
-        write_whole(run.path / "scores.json", scores.model_dump_json(indent=2) + "\n")
+        if ranks.main:
+            write_whole(run.path / "scores.json", scores.model_dump_json(indent=2) + "\n")
         return scores
+
+
+def _content(table: OutputTable) -> dict[str, str]:
+    """A hash of what was read from the file."""
+    whole = json.dumps([table.ids, table.conditions, {name: table.groups[name] for name in table.groups}])
+    return {"sha256": hashlib.sha256(whole.encode()).hexdigest()}
 
 
 def _comparison(config: ScoreConfig, table: OutputTable) -> Comparison:

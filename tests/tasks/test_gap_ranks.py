@@ -1,0 +1,166 @@
+"""Several processes: the same records, scores and refusals as one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from condvne.data.config import GapConfig
+from condvne.tasks.gap import measure_gap
+from tests.corpora import gap_settings, write_config, write_corpus
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
+TORCHRUN += ["--rdzv-endpoint", "localhost:0"]
+ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+
+def settings_of(folder: Path, **changes: Any) -> dict[str, Any]:
+    """75 pairs: blocks, embeddings and subsamples all leave an uneven tail for two processes."""
+    changes = {"pairs": {"count": 75}, **changes}
+    evaluation = {"sizes": [20, 75], "repeats": 3, "empty_texts": "drop", "robustness_size": 30, "permutations": 20}
+    return gap_settings(folder, evaluation=evaluation | changes.pop("evaluation", {}), **changes)
+
+
+def launched(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, env=ONE_THREAD, timeout=300, check=False, **options)
+
+
+def scores_of(folder: Path) -> dict[str, Any]:
+    scores: dict[str, Any] = json.loads((folder / "scores.json").read_text())
+    return scores
+
+
+def assert_same_scores(folder: Path, other: Path) -> None:
+    a, b = scores_of(folder), scores_of(other)
+    assert len(a["cells"]) == len(b["cells"]) > 0
+    for mine, theirs in zip(a["cells"], b["cells"], strict=True):
+        assert (mine["group"], mine["metric"], mine["n"]) == (theirs["group"], theirs["metric"], theirs["n"])
+        assert mine["values"] == pytest.approx(theirs["values"], rel=1e-6)
+    assert a["populations"] == b["populations"]
+    assert a["notes"] == b["notes"]
+
+
+@pytest.mark.parametrize("method", ["exact", "lanczos"])
+def test_two_processes_give_the_records_and_scores_of_one(tmp_path: Path, method: str) -> None:
+    settings = settings_of(tmp_path, evaluation={"method": method})
+    config = write_config(tmp_path / "config.yaml", settings)
+    measure_gap(GapConfig.model_validate(settings), tmp_path / "one", progress=lambda *_: None)
+    done = launched([*TORCHRUN, "-m", "condvne", "gap", str(config), "--folder", str(tmp_path / "two")])
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "two" / "records.jsonl").read_bytes() == (tmp_path / "one" / "records.jsonl").read_bytes()
+    assert_same_scores(tmp_path / "two", tmp_path / "one")
+    assert done.stdout.count("Report:") == 1
+    assert (tmp_path / "two" / "report.html").exists()
+
+
+def test_accelerate_launches_two_processes(tmp_path: Path) -> None:
+    rows = [{"q": f"question {i % 9}", "a": f"answer {i}", "b": f"answer {i % 5}"} for i in range(41)]
+    table = tmp_path / "table.jsonl"
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    arguments = ["score", str(table), "--condition", "q", "--outputs", "a", "b", "--reference", "a"]
+    arguments += ["--encoder", "hashed_ngrams", "--sizes", "20", "--repeats", "3"]
+    accelerate = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
+    accelerate += [
+        "--num_machines",
+        "1",
+        "--mixed_precision",
+        "no",
+        "--dynamo_backend",
+        "no",
+        "--main_process_port",
+        "0",
+    ]
+    one = launched([sys.executable, "-m", "condvne", *arguments, "--folder", str(tmp_path / "one")])
+    two = launched([*accelerate, "-m", "condvne", *arguments, "--folder", str(tmp_path / "two")])
+    assert one.returncode == 0, one.stderr
+    assert two.returncode == 0, two.stderr
+    assert two.stdout.count("Report:") == 1
+    assert_same_scores(tmp_path / "two", tmp_path / "one")
+
+
+def test_a_run_of_two_processes_killed_while_generating_goes_on_in_one(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "corpus.jsonl", documents=60, paragraphs=25)
+    settings = gap_settings(
+        tmp_path,
+        pairs={"count": 1280, "continuation_tokens": 4},
+        paragraphs={"pairs_per_document": 25, "candidates_per_document": 25},
+        generation={"batch_size": 32},
+        evaluation={"sizes": [50], "repeats": 2, "empty_texts": "drop", "robustness_size": 20, "population_size": 50},
+    )
+    config = write_config(tmp_path / "config.yaml", settings)
+    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
+    measure_gap(GapConfig.model_validate(settings), undisturbed, progress=lambda *_: None)
+    command = [*TORCHRUN, "-m", "condvne", "gap", str(config), "--folder", str(killed)]
+    log = killed / "records.jsonl"
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ONE_THREAD, start_new_session=True
+    ) as process:
+        deadline = time.monotonic() + 120
+        while not (log.exists() and log.stat().st_size > 0):
+            assert process.poll() is None, "the run ended before it could be killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        for child in children_of(process.pid):
+            os.kill(child, signal.SIGKILL)
+        process.wait(timeout=120)
+    whole = (undisturbed / "records.jsonl").read_bytes()
+    assert whole.startswith(log.read_bytes())
+    measure_gap(GapConfig.model_validate(settings), killed, progress=lambda *_: None)
+    assert log.read_bytes() == whole
+    assert_same_scores(killed, undisturbed)
+
+
+def children_of(process: int) -> list[int]:
+    import psutil
+
+    return [child.pid for child in psutil.Process(process).children(recursive=True)]
+
+
+def test_ranks_with_different_settings_are_refused(tmp_path: Path) -> None:
+    first = write_config(tmp_path / "first.yaml", settings_of(tmp_path))
+    second = write_config(tmp_path / "second.yaml", settings_of(tmp_path, evaluation={"repeats": 4}))
+    script = tmp_path / "start.py"
+    script.write_text(
+        "import os, sys\n"
+        f"config = {[str(first), str(second)]!r}[int(os.environ['RANK'])]\n"
+        f"sys.argv = ['condvne', 'gap', config, '--folder', {str(tmp_path / 'run')!r}]\n"
+        "from condvne.cli import main\n"
+        "sys.exit(main())\n"
+    )
+    done = launched([*TORCHRUN, str(script)])
+    assert done.returncode == 1
+    sentence = "rank 1 has other settings than rank 0 (settings.evaluation.repeats is 4 instead of 3)"
+    assert sentence in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_rank_zero_is_refused_ends_all(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").write_text("not a run folder")
+    config = write_config(tmp_path / "config.yaml", settings_of(tmp_path))
+    done = launched([*TORCHRUN, "-m", "condvne", "gap", str(config), "--folder", str(tmp_path / "run")])
+    assert done.returncode == 1
+    assert "condvne (rank 0): " in done.stderr
+    assert "holds 'mine.txt'" in done.stderr
+
+
+def test_a_world_without_a_launcher_is_refused(tmp_path: Path) -> None:
+    config = write_config(tmp_path / "config.yaml", settings_of(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-m", "condvne", "gap", str(config)],
+        capture_output=True,
+        text=True,
+        env=ONE_THREAD | {"WORLD_SIZE": "2"},
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "start with torchrun or accelerate launch" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -78,7 +78,7 @@ def evaluate(
         robustness=robustness_maps(comparison, embedded, settings, heading.seed, progress),
         condition=_side(embedded.kernel_x, kernels.condition, "all conditions", encoder),
         output=_side(embedded.kernel_y, kernels.output, fitted_on, encoder),
-        notes=[*heading.notes, *notes, *_size_notes(sizes, available, settings.repeats)],
+        notes=[*heading.notes, *notes, *_size_notes(sizes, available, settings.repeats), *_rank_notes(ranks)],
         seed=heading.seed,
         settings=heading.settings,
         versions=heading.versions,
@@ -173,3 +173,7 @@ def _size_notes(sizes: Sequence[int], available: int, repeats: int) -> list[str]
             "come from subsamples of half the conditions"
         ]
     return []
+
+
+def _rank_notes(ranks: Ranks) -> list[str]:
+    return [f"{ranks.size} processes shared the work"] if ranks.size > 1 else []

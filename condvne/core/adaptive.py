@@ -76,7 +76,7 @@ class Course:
         """Estimators with the probes and steps that the plan demands."""
         steps = self.plan.steps if self.plan.tolerance is None else max(2, self.plan.steps // 2)
         probes = self._probes(self.plan.probes)
-        recurrences = [ProbeRecurrence(d, probes) for d in deflations]
+        recurrences = [ProbeRecurrence(d, probes, self.operators.dtype) for d in deflations]
         self._advance(recurrences, [steps] * len(recurrences))
         epsilon = torch.finfo(self.operators.dtype).eps
         estimators = [
@@ -158,7 +158,8 @@ class Course:
         if wanted <= have:
             return False
         fresh = self._probes(wanted - have)
-        added = [ProbeRecurrence(estimator.recurrence.deflation, fresh) for estimator in estimators]
+        dtype = self.operators.dtype
+        added = [ProbeRecurrence(estimator.recurrence.deflation, fresh, dtype) for estimator in estimators]
         self._advance(added, [estimator.recurrence.steps for estimator in estimators])
         for estimator, recurrence in zip(estimators, added, strict=True):
             estimator.recurrence = estimator.recurrence.joined(recurrence)

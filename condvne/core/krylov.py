@@ -138,16 +138,17 @@ class ProbeRecurrence:
     Args:
         deflation: U, which defines P = I - UUᵀ.
         probes: (n, m), projected here; the trace of P f(A) P is the mean of z_perpᵀ f(A) z_perp over them.
+        dtype: in which the vectors of the recurrences are kept: that of the products is as good as any.
     """
 
-    def __init__(self, deflation: Deflation, probes: Tensor) -> None:
-        self.deflation = deflation
+    def __init__(self, deflation: Deflation, probes: Tensor, dtype: torch.dtype = torch.float64) -> None:
+        self.deflation, self.dtype = deflation, dtype
         U = deflation.vectors
         z = probes - U @ (U.mT @ probes)
         z = z - U @ (U.mT @ z)
         self.probes = z
         self.lengths = torch.linalg.vector_norm(z, dim=0)  # (m,)
-        self._bases = [_divided(z, self.lengths, torch.zeros_like(self.lengths))]
+        self._bases = [_divided(z, self.lengths, torch.zeros_like(self.lengths)).to(dtype)]
         self._diagonal: list[Tensor] = []
         self._off_diagonal: list[Tensor] = []
         self._couplings: list[Tensor] = []  # UᵀA q_j, (k, m) each
@@ -162,8 +163,8 @@ class ProbeRecurrence:
 
     @property
     def vectors(self) -> Tensor:
-        """What is to be multiplied by A next, (n, m)."""
-        return self._bases[-1]
+        """What is to be multiplied by A next, (n, m), float64."""
+        return self._bases[-1].to(torch.float64)
 
     def absorb(self, images: Tensor) -> None:
         """Take A · vectors: one step of every recurrence."""
@@ -183,7 +184,7 @@ class ProbeRecurrence:
         self._couplings.append(coupling)
         self._diagonal.append(alpha)
         self._off_diagonal.append(torch.where(beta > threshold, beta, 0.0))
-        self._bases.append(_divided(rest, beta, threshold))
+        self._bases.append(_divided(rest, beta, threshold).to(self.dtype))
 
     @property
     def leading(self) -> Leading:
@@ -192,7 +193,7 @@ class ProbeRecurrence:
     def joined(self, other: ProbeRecurrence) -> ProbeRecurrence:
         """The recurrences of both, which must have taken equally many steps from the same deflation."""
         both = ProbeRecurrence.__new__(ProbeRecurrence)
-        both.deflation = self.deflation
+        both.deflation, both.dtype = self.deflation, self.dtype
         both.probes = torch.cat([self.probes, other.probes], dim=1)
         both.lengths = torch.cat([self.lengths, other.lengths])
         both._bases = [torch.cat(pair, dim=-1) for pair in zip(self._bases, other._bases, strict=True)]
@@ -270,7 +271,7 @@ class ProbeRecurrence:
         """UᵀA Q' (m, k, s + 1), on the CPU."""
         couplings = self._couplings[: s + 1]
         if s == self.steps:  # for the vector not yet multiplied
-            couplings = [*couplings, self.deflation.images.mT @ self._bases[-1]]
+            couplings = [*couplings, self.deflation.images.mT @ self._bases[-1].to(torch.float64)]
         return torch.stack(couplings, dim=-1).movedim(1, 0).cpu()
 
     def _reduced(self, s: int) -> tuple[Tensor, Tensor, Tensor]:

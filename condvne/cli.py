@@ -196,12 +196,15 @@ def _display(ranks: Ranks) -> Iterator[Report]:
 
 def _present(scores: Scores, folder: Path) -> None:
     from condvne.reports.formatting import clean
-    from condvne.reports.tables import terminal_table
+    from condvne.reports.tables import terminal_populations, terminal_table
     from condvne.reports.write import write_reports
 
     write_reports(scores, folder)
     console = Console()
     console.print(terminal_table(scores))
+    populations = terminal_populations(scores)
+    if populations is not None:
+        console.print(populations)
     for entry in scores.robustness:
         console.print(clean(entry.sentence), markup=False)
     console.print(f"Report: {folder / 'report.html'}", markup=False)

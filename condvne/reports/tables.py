@@ -114,6 +114,39 @@ def terminal_table(scores: Scores) -> Table:
     return table
 
 
+def terminal_populations(scores: Scores) -> Table | None:
+    """Scores at infinite n, a line for each metric and group; None where there are none."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    if not scores.populations:
+        return None
+    table = Table(
+        title=Text("At infinite n", style="bold"),
+        caption=Text(population_caption(scores), style="dim"),
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        caption_justify="left",
+        padding=(0, 1),
+    )
+    for head in ("score", "group"):
+        table.add_column(head, overflow="fold")
+    for head in ("at n", "at infinite n", *(["Δ"] if compared(scores) else []), *(["p"] if scores.swap_tests else [])):
+        table.add_column(head, justify="right")
+    for row in population_rows(scores):
+        texts = [Text(clean(row.metric)), Text(clean(row.group)), Text(row.plug_in), Text(row.estimate)]
+        texts[-1].append(f"\n{row.interval}", style="dim")
+        if compared(scores):
+            delta = Text(f"{row.mark} {row.delta}" if row.delta else "")
+            delta.append(f"\n{row.delta_interval}" if row.delta_interval else "", style="dim")
+            texts.append(delta)
+        if scores.swap_tests:
+            texts.append(Text(row.p_value or ""))
+        table.add_row(*texts)
+    return table
+
+
 def _terminal_cell(entry: Entry) -> Text:
     from rich.text import Text
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from condvne.data.results import Scores
 from condvne.reports.formatting import spread
 from condvne.reports.populations import population_rows
-from condvne.reports.tables import CSV_COLUMNS, csv_text, markdown, rows, terminal_table
+from condvne.reports.tables import CSV_COLUMNS, csv_text, markdown, rows, terminal_populations, terminal_table
 from tests.reports import examples
 
 ALL = [
@@ -117,6 +117,13 @@ def test_population_values_have_intervals_and_p_values() -> None:
     assert len(list(population_rows(without))) == 6
     none = scores.model_copy(update={"populations": [], "swap_tests": []})
     assert "infinite" not in markdown(none)
+    assert terminal_populations(none) is None
+    console = Console(width=100, file=io.StringIO())
+    console.print(terminal_populations(scores))
+    assert isinstance(console.file, io.StringIO)
+    words = console.file.getvalue().split()
+    for number in ("19.25", "21.75", "[21.05,", "−17.80", "[−18.20,", "0.0010", "0.24"):
+        assert number in words, number
 
 
 def test_matrix_free_scores_are_named_with_their_numerical_error() -> None:

@@ -159,7 +159,7 @@ def score(
             "distinct": {"unit": unit.value},
         },
     }
-    settings = validate(ScoreConfig, raw, "condvne score")
+    settings = validate(ScoreConfig, raw, "options")
     folder = folder or Path("runs") / f"score-{file.name.split('.')[0]}"
     from condvne.tasks.score import score_table
 

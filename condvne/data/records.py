@@ -65,7 +65,7 @@ def read_jsonl(path: str | Path, *, tolerate_torn_tail: bool = False) -> Iterato
         if not line.strip():
             continue
         try:
-            record = parse_object(_decode(line, where), where)
+            record = parse_object(_decode(line.rstrip(b"\r\n"), where), where)
         except DataError:
             if not tolerate_torn_tail or line.endswith(b"\n"):
                 raise

@@ -42,6 +42,8 @@ def read_rows(path: str | Path) -> Iterator[Row]:
         return read_json(path)
     if suffix in _DELIMITERS:
         return iter(_read_csv(path, _DELIMITERS[suffix]))
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder, not a table; give one of its files.")
     raise DataError(
         f"{path}: suffix {suffix or 'none'!r} is not that of a table; "
         "use .jsonl, .json, .csv or .tsv, each also with .gz or .zst."

@@ -65,7 +65,7 @@ def caption(scores: Scores) -> str:
     """What the numbers of the table are, in one or two sentences."""
     drawn = f"{counted(scores.repeats, 'subsample')} of n conditions"
     text = f"Mean ± standard deviation over {drawn}." if scores.repeats > 1 else f"Scores of {drawn}."
-    if scores.repeats > 1 and 2 * scores.sizes[-1] > scores.available:
+    if scores.repeats > 1 and 2 * scores.sizes[-1] > scores.available > 1:
         text += f" Above n = {count(scores.available // 2)} the deviation is that of subsamples of half the pool."
     if compared(scores):
         within = f" with its {confidence(scores)} interval" if scores.repeats > 1 else ""

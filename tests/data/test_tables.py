@@ -218,7 +218,7 @@ def test_groups_without_a_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "complaint"),
     [
-        ("t.jsonl", b'{"p": "one", "a": "x"}\n{"p": "two"\n', r"t\.jsonl:2: is not valid JSON"),
+        ("t.jsonl", b'{"p": "one", "a": "x"}\n{"p": "two"\n', r"t\.jsonl:2: is not valid JSON \(.* at character 12\)"),
         ("t.jsonl", b'{"p": "one", "a": NaN}\n', r"t\.jsonl:1: .*NaN is not a JSON value"),
         ("t.jsonl", b"", r"t\.jsonl: holds no rows to score"),
         ("t.json", b'[{"p": "one", "a": "x"}, 7]', r"t\.json: entry 2: must be a JSON object"),
@@ -242,6 +242,11 @@ def test_malformed_files_are_named(tmp_path: Path, name: str, data: bytes, compl
     (tmp_path / name).write_bytes(data)
     with pytest.raises(DataError, match=complaint):
         read_table(tmp_path / name, condition="p", outputs=["a"])
+
+
+def test_a_folder_is_no_table(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is a folder, not a table"):
+        read_table(tmp_path, condition="p", outputs=["a"])
 
 
 def test_long_fields_and_line_numbers_of_csv(tmp_path: Path) -> None:

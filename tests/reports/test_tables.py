@@ -184,6 +184,8 @@ def test_the_caption_names_reference_confidence_and_repeats() -> None:
     assert "half the pool" not in text
     small = examples.scores().model_copy(update={"available": 3000})
     assert "Above n = 1,500 the deviation is that of subsamples of half the pool." in markdown(small)
+    alone = examples.scores().model_copy(update={"available": 1})
+    assert "half the pool" not in markdown(alone)
     assert "Δ" not in printed(examples.without_reference())
 
 

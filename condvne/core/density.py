@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from condvne.core.kernels import Kernel, row_kronecker
-from condvne.core.spectral import EPSILON
+from condvne.core.spectral import EPSILON, refuse_too_large
 
 TILE_ENTRIES = 2**22  # kernel values in flight at order 2: 32 MB, a few times that with temporaries
 LEAST_WEIGHT = 1e-17  # stands in for zero under the square root, whose derivative there is infinite
@@ -71,7 +71,14 @@ class DensityState:
         return dimension is not None and dimension < self.n
 
     def matrix(self) -> Tensor:
-        """The smaller of density matrix and covariance: (..., m, m), unit trace."""
+        """The smaller of density matrix and covariance: (..., m, m), unit trace.
+
+        Raises InputError, before anything is allocated, where m is beyond an eigendecomposition.
+        """
+        inputs = self.features if self.weights is None else (*self.features, self.weights)
+        differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+        size = self.dimension if self.prefers_covariance else None
+        refuse_too_large(self.n if size is None else size, with_vectors=differentiable)
         return self.covariance() if self.prefers_covariance else self.density_matrix()
 
     def density_matrix(self) -> Tensor:

@@ -289,12 +289,7 @@ class _MatrixDerivative(torch.autograd.Function):
 def _decomposed(A: Tensor, epsilon: float, *, with_vectors: bool) -> tuple[Tensor, Tensor | None]:
     """Eigenvalues of A in float64, rounding removed, and eigenvectors where asked for."""
     n = A.shape[-1]
-    limit = LARGEST_WITH_VECTORS if with_vectors else LARGEST_WITHOUT_VECTORS
-    if n > limit:
-        raise InputError(
-            f"{n} points are too many for a dense eigendecomposition (at most {limit}); "
-            "use order=2, a kernel with a short feature map, or a subsample."
-        )
+    refuse_too_large(n, with_vectors=with_vectors)
     vectors: Tensor | None = None
     if with_vectors:
         eigenvalues, vectors = _solve(torch.linalg.eigh, A)
@@ -304,6 +299,16 @@ def _decomposed(A: Tensor, epsilon: float, *, with_vectors: bool) -> tuple[Tenso
     # Noise of the decomposition would count as rank, and weigh in at orders below one.
     noise = n * EPSILON * eigenvalues.amax(-1, keepdim=True)
     return torch.where(eigenvalues > noise.clamp(min=_noise(epsilon)), eigenvalues, 0.0), vectors
+
+
+def refuse_too_large(n: int, *, with_vectors: bool) -> None:
+    """Raises InputError where LAPACK has no workspace for an n × n matrix; asked before the matrix is made."""
+    limit = LARGEST_WITH_VECTORS if with_vectors else LARGEST_WITHOUT_VECTORS
+    if n > limit:
+        raise InputError(
+            f"{n} points are too many for a dense eigendecomposition (at most {limit}); "
+            "use method='lanczos', order=2, a kernel with a short feature map, or a subsample."
+        )
 
 
 def _solve(solver: Callable[[Tensor], Any], A: Tensor) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import resource
 from collections.abc import Callable
 from typing import Any
 
@@ -270,3 +271,12 @@ def test_weighted_gram() -> None:
     K, weights = double([[1, 0.5], [0.5, 1]]), double([0.64, 0.36])
     torch.testing.assert_close(weighted_gram(K, weights), double([[0.64, 0.24], [0.24, 0.36]]))
     torch.testing.assert_close(weighted_gram(K, None), K / 2)
+
+
+@pytest.mark.parametrize(("n", "differentiable"), [(60_000, False), (40_000, True)])
+def test_sizes_beyond_lapack_are_refused_before_anything_is_allocated(n: int, differentiable: bool) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    x = torch.zeros(n, 1, requires_grad=differentiable)
+    with pytest.raises(cv.InputError, match=rf"{n} points are too many .* use method='lanczos'"):
+        cv.entropy(x, kernel=cv.Gaussian(1.0), method="exact")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB; the matrix would take 13 GB

@@ -59,6 +59,12 @@ class KernelName(str, Enum):
     polynomial = "polynomial"
 
 
+class MethodName(str, Enum):
+    auto = "auto"
+    exact = "exact"
+    lanczos = "lanczos"
+
+
 class Unit(str, Enum):
     words = "words"
     characters = "characters"
@@ -88,12 +94,12 @@ def gap(
 
     Run again with the same configuration and folder, it goes on where it stopped.
     """
-    settings = load_gap_config(config)
-    folder = folder or Path("runs") / settings.name
-    from condvne.tasks.gap import measure_gap
-
-    _hide_loading_bars()
     with joined() as ranks:
+        settings = load_gap_config(config)
+        folder = folder or Path("runs") / settings.name
+        from condvne.tasks.gap import measure_gap
+
+        _hide_loading_bars()
         with _display(ranks) as report:
             scores = measure_gap(settings, folder, progress=report, ranks=ranks)
         if ranks.main:
@@ -126,6 +132,9 @@ def score(
     repeats: Annotated[int, typer.Option(help="Subsamples a size.")] = 5,
     kernel: Annotated[KernelName, typer.Option(help="Kernel of both sides.")] = KernelName.gaussian,
     multiplier: Annotated[float, typer.Option(help="Of the median bandwidth, both sides.")] = 1.0,
+    method: Annotated[
+        MethodName, typer.Option(help="Of the entropies; auto is exact up to a size measured on the device.")
+    ] = MethodName.auto,
     unit: Annotated[Unit, typer.Option(help="What Distinct-n counts.")] = Unit.words,
     matched: Annotated[bool, typer.Option(help="Keep only the conditions that all groups have.")] = False,
     outputs_per_condition: Annotated[
@@ -155,6 +164,7 @@ def score(
         "evaluation": {
             "sizes": sizes or [],
             "repeats": repeats,
+            "method": method.value,
             "empty_texts": empty.value,
             "distinct": {"unit": unit.value},
         },
@@ -218,7 +228,8 @@ def main() -> Literal[0, 1, 130]:
         print(f"condvne{rank_label()}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("condvne: interrupted; the same command goes on where it stopped.", file=sys.stderr)
+        if os.environ.get("RANK", "0") == "0":  # a launcher interrupts every process
+            print("condvne: interrupted; the same command goes on where it stopped.", file=sys.stderr)
         return 130
     return 0
 

@@ -83,7 +83,8 @@ class KernelOperators:
         self._squares: list[Tensor | None] = [None] * len(self.terms)
         self._tiles: list[dict[tuple[int, int], Tensor]] = [{} for _ in self.terms]
         self._stores: list[Tensor | None] = [None] * len(self.terms)
-        layout = tile_layout(n, len(self._sides), len(self.terms), self.dtype, device, memory, ranks.size)
+        shares = (ranks.size, ranks.sharing(device))
+        layout = tile_layout(n, len(self._sides), len(self.terms), self.dtype, device, memory, *shares)
         # Ranks must cut the same tiles: what the least of them can hold.
         layouts = ranks.gather([layout])
         self.tile: int = min(tile for tile, _ in layouts)
@@ -108,7 +109,8 @@ class KernelOperators:
                 is measured and found in `rounding`.
             memory: bytes for tiles, working and stored together; default half of the free memory of the device.
                 0 stores nothing.
-            ranks: processes that share the tiles; all must have the same state and make the same calls.
+            ranks: processes that share the tiles; all must have the same state and make the same calls. Each keeps
+                only its own tiles.
 
         Raises:
             InputError: features or weights with leading dimensions; terms that name no side, or one that is not
@@ -184,8 +186,12 @@ class KernelOperators:
 
         Returns:
             For each matrix (n, k) in float64, or None.
+
+        Raises:
+            RunError: on every rank, where ranks do not multiply the same columns; one of them has ended.
         """
         wanted = [t for t, V in enumerate(vectors) if V is not None]
+        self.ranks.keep_step([None if V is None else V.shape[1] for V in vectors])
         if not wanted:
             return [None] * len(self.terms)
         # Rows for columns: on a processor thin products with row-major vectors are a third faster.

@@ -20,6 +20,7 @@ Precision = Literal["float64", "float32", "tf32", "bfloat16"]
 CPU_TILE = 512  # rows: a float32 tile stays in the cache between its two applications
 CUDA_TILE = 8192
 LEAST_TILE = 64
+LEAST_SHARE = 8  # tiles for each of several processes, so that one more or less is no great difference
 SHARE_OF_FREE_MEMORY = 0.5
 
 
@@ -68,21 +69,25 @@ def tile_layout(
     device: torch.device,
     memory: int | None,
     processes: int = 1,
+    sharing: int = 1,
 ) -> tuple[int, tuple[bool, ...]]:
     """Rows of a tile, and for each matrix whether half of it is kept, within the memory stated (bytes).
 
-    With several processes each keeps its part, and as many may share this machine's free memory.
+    With several processes each keeps its part, tiles are small enough to give each about LEAST_SHARE of them, and
+    `sharing` of the processes divide the device's free memory.
 
     Raises InputError where the memory is negative.
     """
     if memory is not None and memory < 0:
         raise InputError(f"memory must be a number of bytes, 0 or more, but is {memory}.")
-    budget = memory if memory is not None else int(SHARE_OF_FREE_MEMORY * free_memory(device) / processes)
+    budget = memory if memory is not None else int(SHARE_OF_FREE_MEMORY * free_memory(device) / sharing)
     size = torch.finfo(dtype).bits // 8
     in_flight = sides + terms + 4  # blocks, products, and temporaries of one evaluation
     tile = CUDA_TILE if device.type == "cuda" else CPU_TILE
     if budget > 0:
         tile = min(tile, math.isqrt(budget // (2 * size * in_flight)))
+    if processes > 1:
+        tile = min(tile, -(-n // math.isqrt(2 * LEAST_SHARE * processes)))
     tile = min(max(tile, LEAST_TILE), n)
     left = budget - in_flight * size * tile**2
     half = size * n * (n + tile) // (2 * processes)

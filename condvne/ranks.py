@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 PATIENCE = timedelta(days=7)  # rank 0 may read a corpus for hours; the launcher ends all ranks when one fails
 MEETING = timedelta(minutes=10)  # for all processes to come
-HEARING = timedelta(seconds=5)  # for rank 0 to fail of the same cause
-VARIABLES = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+HEARING = 5.0  # seconds for rank 0 to fail of the same cause
 
+_VARIABLES = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 _REFUSAL = "condvne/refusal"
 _LOST = ("closed by peer", "reset by peer", "broken pipe", "remote worker")
 
@@ -134,7 +135,7 @@ class Ranks:
         if strays:
             raise RunError(
                 f"ranks {', '.join(map(str, strays))} take other steps than rank 0, as processors that round "
-                "differently may; use machines of one kind, or evaluation.method: exact."
+                "differently may; use machines of one kind, or method exact."
             )
 
     def _parts(self, rows: Tensor) -> list[Tensor]:
@@ -200,8 +201,8 @@ def _placed() -> tuple[int, int, int, int]:
             f"WORLD_SIZE is {size}, but {missing[0]} is not set: start with torchrun or accelerate launch."
         )
     # Without a word on this machine's processes, all may be here.
-    texts = [os.environ.get(name, default) for name, default in zip(VARIABLES, (size, "0", "0", size), strict=True)]
-    wrong = [f"{name} is {text!r}" for name, text in zip(VARIABLES, texts, strict=True) if not text.isdecimal()]
+    texts = [os.environ.get(name, default) for name, default in zip(_VARIABLES, (size, "0", "0", size), strict=True)]
+    wrong = [f"{name} is {text!r}" for name, text in zip(_VARIABLES, texts, strict=True) if not text.isdecimal()]
     if wrong:
         raise ConfigError(f"{wrong[0]}, which is no number: start with torchrun or accelerate launch.")
     world, rank, local, neighbours = (int(text) for text in texts)
@@ -211,9 +212,10 @@ def _placed() -> tuple[int, int, int, int]:
 def _met(size: int, rank: int) -> Any:
     """Join the process group; the store in which its processes leave word."""
     import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
 
     try:
-        store, _, _ = next(dist.rendezvous("env://", rank, size, timeout=MEETING))
+        store, _, _ = next(rendezvous("env://", rank, size, timeout=MEETING))
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:  # ValueError: a rank or port out of range
         raise RunError(
@@ -243,9 +245,13 @@ def _told_by_first(store: Any, rank: int, message: str) -> bool:
         if rank == 0:
             store.set(_REFUSAL, message)
             return False
-        store.wait([_REFUSAL], HEARING)
+        until = time.monotonic() + HEARING
+        while not store.check([_REFUSAL]):  # waiting in the store would print warnings when it is in vain
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.05)
         return bool(store.get(_REFUSAL).decode() == message)
-    except RuntimeError:  # rank 0 has something else to say, or is gone
+    except RuntimeError:  # rank 0 kept the store, and is gone
         return False
 
 

@@ -73,7 +73,7 @@ def tile_layout(
 ) -> tuple[int, tuple[bool, ...]]:
     """Rows of a tile, and for each matrix whether half of it is kept, within the memory stated (bytes).
 
-    With several processes each keeps its part, tiles are small enough to give each about LEAST_SHARE of them, and
+    With several processes each keeps its part, tiles are small enough to give each LEAST_SHARE of them, and
     `sharing` of the processes divide the device's free memory.
 
     Raises InputError where the memory is negative.
@@ -87,7 +87,8 @@ def tile_layout(
     if budget > 0:
         tile = min(tile, math.isqrt(budget // (2 * size * in_flight)))
     if processes > 1:
-        tile = min(tile, -(-n // math.isqrt(2 * LEAST_SHARE * processes)))
+        spans = math.isqrt(2 * LEAST_SHARE * processes - 1) + 1
+        tile = min(tile, n // spans)
     tile = min(max(tile, LEAST_TILE), n)
     left = budget - in_flight * size * tile**2
     half = size * n * (n + tile) // (2 * processes)

@@ -142,13 +142,15 @@ class _Table:
             lengths = [0 if k else stop - start for k, (start, stop) in zip(known, turn, strict=True)]
             rows = torch.split(self.ranks.gather_rows(fresh[0]), lengths)
             cuts = self.ranks.gather([fresh[1]])
-            for span, part, new, cut in zip(turn, kept, rows, cuts, strict=False):
-                if part is None and self.ranks.main and total > block:
-                    self._write(self._part(*span), new, cut)
-                parts.append(part or (new, cut))
+            if self.ranks.main:
+                for span, part, new, cut in zip(turn, kept, rows, cuts, strict=False):  # of the last turn, less
+                    if part is None and total > block:
+                        self._write(self._part(*span), new, cut)
+                    parts.append(part or (new, cut))
             progress(turn[-1][1], total)
-        vectors, cut = torch.cat([vectors for vectors, _ in parts]), sum(cut for _, cut in parts)
-        return self._shared((vectors, cut) if self.ranks.main else None)
+        if not self.ranks.main:
+            return self._shared(None)
+        return self._shared((torch.cat([vectors for vectors, _ in parts]), sum(cut for _, cut in parts)))
 
     def _shared(self, stored: tuple[torch.Tensor, int] | None) -> tuple[torch.Tensor, int]:
         """Rank 0's vectors, on every rank."""

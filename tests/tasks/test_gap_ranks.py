@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,22 +17,17 @@ import pytest
 from condvne.data.config import GapConfig
 from condvne.tasks.gap import measure_gap
 from tests.corpora import gap_settings, write_config, write_corpus
+from tests.processes import ONE_THREAD, launched, torchrun
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
-TORCHRUN += ["--rdzv-endpoint", "localhost:0"]
 SHARED = "2 processes shared the work"
-ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+LOST = "another process has ended"
 
 
 def settings_of(folder: Path, **changes: Any) -> dict[str, Any]:
-    """75 pairs: blocks, embeddings and subsamples all leave an uneven tail for two processes."""
+    """75 pairs: they and the subsamples leave an uneven tail for two processes."""
     changes = {"pairs": {"count": 75}, **changes}
     evaluation = {"sizes": [20, 75], "repeats": 3, "empty_texts": "drop", "robustness_size": 30, "permutations": 20}
     return gap_settings(folder, evaluation=evaluation | changes.pop("evaluation", {}), **changes)
-
-
-def launched(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, env=ONE_THREAD, timeout=300, check=False, **options)
 
 
 def scores_of(folder: Path) -> dict[str, Any]:
@@ -54,7 +50,7 @@ def test_two_processes_give_the_records_and_scores_of_one(tmp_path: Path, method
     settings = settings_of(tmp_path, evaluation={"method": method})
     config = write_config(tmp_path / "config.yaml", settings)
     measure_gap(GapConfig.model_validate(settings), tmp_path / "one", progress=lambda *_: None)
-    done = launched([*TORCHRUN, "-m", "condvne", "gap", str(config), "--folder", str(tmp_path / "two")])
+    done = launched([*torchrun(), "-m", "condvne", "gap", str(config), "--folder", str(tmp_path / "two")])
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "two" / "records.jsonl").read_bytes() == (tmp_path / "one" / "records.jsonl").read_bytes()
     assert_same_scores(tmp_path / "two", tmp_path / "one")
@@ -89,7 +85,7 @@ def test_accelerate_launches_two_processes(tmp_path: Path) -> None:
     assert SHARED in scores_of(tmp_path / "two")["notes"]
 
 
-def test_a_run_of_two_processes_killed_while_generating_goes_on_in_one(tmp_path: Path) -> None:
+def test_when_one_of_two_processes_is_killed_the_other_ends_and_one_alone_goes_on(tmp_path: Path) -> None:
     write_corpus(tmp_path / "corpus.jsonl", documents=60, paragraphs=25)
     settings = gap_settings(
         tmp_path,
@@ -101,7 +97,7 @@ def test_a_run_of_two_processes_killed_while_generating_goes_on_in_one(tmp_path:
     config = write_config(tmp_path / "config.yaml", settings)
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
     measure_gap(GapConfig.model_validate(settings), undisturbed, progress=lambda *_: None)
-    command = [*TORCHRUN, "-m", "condvne", "gap", str(config), "--folder", str(killed)]
+    command = [*torchrun(), "-m", "condvne", "gap", str(config), "--folder", str(killed)]
     log = killed / "records.jsonl"
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ONE_THREAD, start_new_session=True
@@ -111,9 +107,8 @@ def test_a_run_of_two_processes_killed_while_generating_goes_on_in_one(tmp_path:
             assert process.poll() is None, "the run ended before it could be killed"
             assert time.monotonic() < deadline
             time.sleep(0.002)
-        for child in children_of(process.pid):
-            os.kill(child, signal.SIGKILL)
-        process.wait(timeout=120)
+        os.kill(ranks_of(process.pid)[0], signal.SIGKILL)
+        assert process.wait(timeout=60) == 1
     whole = (undisturbed / "records.jsonl").read_bytes()
     assert whole.startswith(log.read_bytes())
     measure_gap(GapConfig.model_validate(settings), killed, progress=lambda *_: None)
@@ -121,10 +116,10 @@ def test_a_run_of_two_processes_killed_while_generating_goes_on_in_one(tmp_path:
     assert_same_scores(killed, undisturbed)
 
 
-def children_of(process: int) -> list[int]:
+def ranks_of(launcher: int) -> list[int]:
     import psutil  # type: ignore[import-untyped]
 
-    return [child.pid for child in psutil.Process(process).children(recursive=True)]
+    return [child.pid for child in psutil.Process(launcher).children() if "condvne" in child.cmdline()]
 
 
 def test_ranks_with_different_settings_are_refused(tmp_path: Path) -> None:
@@ -138,10 +133,11 @@ def test_ranks_with_different_settings_are_refused(tmp_path: Path) -> None:
         "from condvne.cli import main\n"
         "sys.exit(main())\n"
     )
-    done = launched([*TORCHRUN, str(script)])
+    done = launched([*torchrun(), str(script)])
     assert done.returncode == 1
     sentence = "rank 1 has other settings than rank 0 (settings.evaluation.repeats is 4 instead of 3)"
-    assert sentence in done.stderr
+    assert done.stderr.count(sentence) == 1
+    assert "condvne (rank 0): " in done.stderr
     assert not (tmp_path / "run").exists()
 
 
@@ -149,10 +145,36 @@ def test_what_rank_zero_is_refused_ends_all(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine.txt").write_text("not a run folder")
     config = write_config(tmp_path / "config.yaml", settings_of(tmp_path))
-    done = launched([*TORCHRUN, "-m", "condvne", "gap", str(config), "--folder", str(tmp_path / "run")])
+    done = launched([*torchrun(), "-m", "condvne", "gap", str(config), "--folder", str(tmp_path / "run")])
     assert done.returncode == 1
     assert "condvne (rank 0): " in done.stderr
-    assert "holds 'mine.txt'" in done.stderr
+    assert done.stderr.count("holds 'mine.txt'") == 1
+    assert "[rank1]: Traceback" not in done.stderr
+
+
+def test_what_one_rank_is_refused_ends_all(tmp_path: Path) -> None:
+    """Rank 1 runs in a folder without the model, as on a machine that lacks it."""
+    settings = settings_of(tmp_path) | {"model": {"path": "model"}}
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    shutil.move(tmp_path / "model", tmp_path / "first" / "model")
+    config = write_config(tmp_path / "config.yaml", settings)
+    script = tmp_path / "start.py"
+    script.write_text(
+        "import os, sys\n"
+        f"os.chdir([{str(tmp_path / 'first')!r}, {str(tmp_path / 'second')!r}][int(os.environ['RANK'])])\n"
+        f"sys.argv = ['condvne', 'gap', {str(config)!r}, '--folder', {str(tmp_path / 'run')!r}]\n"
+        "from condvne.cli import main\n"
+        "sys.exit(main())\n"
+    )
+    done = launched([*torchrun(), str(script)])
+    assert done.returncode == 1
+    assert "condvne (rank 1): model" in done.stderr
+    assert "[rank" not in done.stderr  # tracebacks and warnings of the libraries
+    if "condvne (rank 0)" in done.stderr:  # unless the launcher was faster
+        assert LOST in done.stderr
+    log = tmp_path / "run" / "records.jsonl"
+    assert log.read_bytes() == b""
 
 
 def test_a_world_without_a_launcher_is_refused(tmp_path: Path) -> None:

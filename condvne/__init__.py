@@ -13,6 +13,7 @@ from condvne.core.entropy import (
 )
 from condvne.core.kernels import Cosine, Delta, Gaussian, Kernel, Laplacian, Polynomial
 from condvne.core.population import PopulationEstimate, population_conditional_entropy
+from condvne.core.projection import Projection, project
 from condvne.errors import CondvneError, ConfigError, DataError, InputError, RunError
 
 __version__ = "0.1.0"
@@ -30,6 +31,7 @@ __all__ = [
     "Laplacian",
     "Polynomial",
     "PopulationEstimate",
+    "Projection",
     "RunError",
     "conditional_entropy",
     "conditional_rke",
@@ -38,6 +40,7 @@ __all__ = [
     "entropy_from_gram",
     "mutual_information",
     "population_conditional_entropy",
+    "project",
     "rke",
     "vendi",
 ]

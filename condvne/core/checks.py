@@ -41,11 +41,12 @@ def checked_points(features: tuple[Tensor, ...], names: tuple[str, ...]) -> Poin
     checked = [checked_features(x, name) for x, name in zip(features, names, strict=False)]
     rows = [x.shape[-2] for x in checked]
     if len(set(rows)) > 1:
-        raise InputError(f"x has {rows[0]} rows and y has {rows[1]}: pass one output for each condition, in order.")
+        counts = f"{names[0]} has {rows[0]} rows and {names[1]} has {rows[1]}"
+        raise InputError(f"{counts}: pass one output for each condition, in order.")
     check_leading_shapes(dict(zip(names, checked, strict=False)))
     devices = {x.device for x in checked}
     if len(devices) > 1:
-        raise InputError(f"x is on {checked[0].device} and y on {checked[1].device}: move them to one device.")
+        raise InputError(f"{names[0]} is on {checked[0].device}, {names[1]} on {checked[1].device}: move them to one device.")
     dtype = checked[0].dtype
     for x in checked[1:]:
         dtype = torch.promote_types(dtype, x.dtype)

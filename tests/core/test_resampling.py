@@ -271,7 +271,7 @@ def test_points_that_are_no_pairs_are_refused() -> None:
     bad[3] = math.nan
     for arguments, message in (
         ((x, y[:19], reference), "rows"),
-        ((x, y, reference[:19]), "rows"),
+        ((x, y, reference[:19]), "x has 20 rows and reference has 19"),
         ((x, bad, reference), "rows 3"),
         ((x, y, bad), "reference holds NaN"),
         ((x[:1], y[:1], reference[:1]), "too few"),

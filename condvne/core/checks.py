@@ -46,7 +46,8 @@ def checked_points(features: tuple[Tensor, ...], names: tuple[str, ...]) -> Poin
     check_leading_shapes(dict(zip(names, checked, strict=False)))
     devices = {x.device for x in checked}
     if len(devices) > 1:
-        raise InputError(f"{names[0]} is on {checked[0].device}, {names[1]} on {checked[1].device}: move them to one device.")
+        places = f"{names[0]} is on {checked[0].device} and {names[1]} on {checked[1].device}"
+        raise InputError(f"{places}: move them to one device.")
     dtype = checked[0].dtype
     for x in checked[1:]:
         dtype = torch.promote_types(dtype, x.dtype)

@@ -1,0 +1,258 @@
+"""Which of two sets is more diverse, at which parameters, and how sure that is."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from condvne.core.families import FAMILIES, Energy, Family, as_family, default_grid
+from condvne.core.items import ItemSet
+from condvne.core.profiles import RESAMPLES, SEED, Profile, profile
+from condvne.errors import InputError
+
+TIE = 1e-8  # relative; magnitudes of large sets are accurate to a tenth of it
+Verdict = Literal["above", "below", "equal", "crosses", "undecided"]
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Where one curve passes the other.
+
+    Attributes:
+        lower, upper: neighbouring parameters with the curves in opposite order; ties may lie between.
+        at: in between, interpolated.
+        before: name of the set that is above at `lower`.
+    """
+
+    lower: float
+    upper: float
+    at: float
+    before: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two profiles of one family.
+
+    Attributes:
+        family: of both.
+        names: of the sets, a then b.
+        sizes: items in each.
+        verdict: of a over b on the grid: "above" (never below, somewhere above), "below", "equal", "crosses", or
+            "undecided" where bounds on Circles overlap and no crossing is certain.
+        crossings: in order of the parameter.
+        share_above, share_below, share_undecided: of the grid.
+        confidence: share of pairs of half-samples with the same verdict; None without resamples of one size.
+        support: that share for each verdict.
+    """
+
+    family: Family
+    names: tuple[str, str]
+    sizes: tuple[int, int]
+    verdict: Verdict
+    crossings: tuple[Crossing, ...]
+    share_above: float
+    share_below: float
+    share_undecided: float
+    confidence: float | None
+    support: dict[Verdict, float] | None
+
+    @property
+    def note(self) -> str | None:
+        """A warning where the sets are of different size."""
+        if self.sizes[0] == self.sizes[1]:
+            return None
+        return size_note(self.names, self.sizes)
+
+    @property
+    def sentence(self) -> str:
+        """The comparison in one sentence, with its confidence."""
+        sure = "" if self.confidence is None else f" (so in {100 * self.confidence:.0f} % of half-samples)"
+        note = "" if self.note is None else f" {self.note}"
+        return f"{summary_of([self])}{sure}.{note}"
+
+
+def size_note(names: tuple[str, str], sizes: tuple[int, int]) -> str:
+    return (
+        f"{names[0]} has {sizes[0]} items and {names[1]} {sizes[1]}: scores grow with the number of items, "
+        "so compare sets of equal size."
+    )
+
+
+def compare(a: Profile, b: Profile) -> Comparison:
+    """Dominance and crossings of two profiles.
+
+    Raises InputError where they are of unlike families, representations or grids.
+    """
+    if a.family != b.family:
+        raise InputError(
+            f"profiles of {a.family.title} and {b.family.title} cannot be compared (or of other settings)."
+        )
+    if a.representation != b.representation:
+        raise InputError(
+            f"{a.name} is of {a.representation} and {b.name} of {b.representation}: use one representation "
+            "(for a bandwidth, that of the reference set) for both."
+        )
+    if a.grid != b.grid:
+        raise InputError(f"the profiles of {a.name} and {b.name} have different grids; compute both on one.")
+    names = (a.name, b.name) if a.name != b.name else (f"{a.name} (first)", f"{b.name} (second)")
+    signs = _signs(a, b)
+    crossings = _crossings(a, b, signs, names)
+    verdict = _verdict(signs, crossings)
+    support = _support(a, b)
+    confidence = None if support is None or verdict == "undecided" else support[verdict]
+    return Comparison(
+        family=a.family,
+        names=names,
+        sizes=(a.n, b.n),
+        verdict=verdict,
+        crossings=crossings,
+        share_above=float((signs == 1).double().mean()),
+        share_below=float((signs == -1).double().mean()),
+        share_undecided=float(signs.isnan().double().mean()),
+        confidence=confidence,
+        support=support,
+    )
+
+
+def _tolerance(a: Tensor, b: Tensor) -> Tensor:
+    return TIE * torch.maximum(a.abs(), b.abs())
+
+
+def _signs(a: Profile, b: Profile) -> Tensor:
+    """(parameters,): 1 where a is certainly above b, -1 below, 0 equal, NaN where bounds overlap."""
+    slack = _tolerance(a.values, b.values)
+    signs = torch.full_like(a.values, math.nan)
+    known = (a.values == a.ceilings) & (b.values == b.ceilings)
+    signs[known & ((a.values - b.values).abs() <= slack)] = 0
+    signs[a.values - b.ceilings > slack] = 1
+    signs[b.values - a.ceilings > slack] = -1
+    return signs
+
+
+def _crossings(a: Profile, b: Profile, signs: Tensor, names: tuple[str, str]) -> tuple[Crossing, ...]:
+    family, found = a.family, []
+    certain = [k for k in range(len(a.grid)) if float(signs[k]) in (1.0, -1.0)]
+    for i, j in itertools.pairwise(certain):
+        if signs[i] == signs[j]:
+            continue
+        left, right = family.position(a.grid[i]), family.position(a.grid[j])
+        ties = [family.position(a.grid[k]) for k in range(i + 1, j) if signs[k] == 0]
+        if ties:
+            at = (ties[0] + ties[-1]) / 2
+        else:
+            before, after = (abs(float(a.values[k] - b.values[k])) for k in (i, j))
+            at = left + (right - left) * (before / (before + after) if before + after else 0.5)
+        above = names[0] if signs[i] > 0 else names[1]
+        found.append(Crossing(a.grid[i], a.grid[j], family.parameter_at(at), above))
+    return tuple(found)
+
+
+def _verdict(signs: Tensor, crossings: Sequence[Crossing]) -> Verdict:
+    if crossings:
+        return "crosses"
+    if bool(signs.isnan().any()):
+        return "undecided"
+    if bool((signs == 0).all()):
+        return "equal"
+    return "above" if bool((signs >= 0).all()) else "below"
+
+
+def _support(a: Profile, b: Profile) -> dict[Verdict, float] | None:
+    """Shares of pairs of half-samples with each verdict, at the size of the half-samples."""
+    if a.replicates is None or b.replicates is None or a.resample_size != b.resample_size:
+        return None
+    pairs = min(len(a.replicates), len(b.replicates))
+    A, B = a.replicates[:pairs], b.replicates[:pairs]
+    slack = _tolerance(A, B)
+    over, under = (slack < A - B).any(-1), (slack < B - A).any(-1)
+    verdicts: dict[Verdict, Tensor] = {
+        "above": over & ~under,
+        "below": under & ~over,
+        "equal": ~over & ~under,
+        "crosses": over & under,
+    }
+    return {verdict: float(at.double().mean()) for verdict, at in verdicts.items()}
+
+
+@dataclass(frozen=True)
+class SetComparison:
+    """Two sets over several families, each with its comparison and profiles."""
+
+    comparisons: tuple[Comparison, ...]
+    profiles: tuple[tuple[Profile, Profile], ...]
+
+    @property
+    def sentence(self) -> str:
+        """One sentence for all families, and one more where the sets are of different size."""
+        note = self.comparisons[0].note
+        return f"{summary_of(self.comparisons)}.{'' if note is None else f' {note}'}"
+
+
+def compare_sets(
+    a: ItemSet,
+    b: ItemSet,
+    families: Sequence[Family | str] = tuple(FAMILIES),
+    *,
+    points: int = 101,
+    resamples: int = RESAMPLES,
+    epsilon: float | None = None,
+    generator: torch.Generator | None = None,
+) -> SetComparison:
+    """Profiles of both sets on common grids, and what they say.
+
+    Half-samples of both have the size of half the smaller set, so that the confidence is of a comparison at equal size
+    even where the curves are not. Arguments and errors as for `profile` and `compare`.
+    """
+    if not families:
+        raise InputError("no families to compare: name at least one.")
+    generator = generator or torch.Generator().manual_seed(SEED)
+    size = min(a.n, b.n) // 2
+    pairs = []
+    for family in map(as_family, families):
+        grid = default_grid(family, a, b, points=points)
+        of_a, of_b = (
+            profile(
+                items,
+                family,
+                grid,
+                resamples=resamples,
+                resample_size=size if resamples else None,
+                epsilon=epsilon if isinstance(family, Energy) else None,
+                generator=generator,
+            )
+            for items in (a, b)
+        )
+        pairs.append((of_a, of_b))
+    return SetComparison(tuple(compare(*pair) for pair in pairs), tuple(pairs))
+
+
+def summary_of(comparisons: Sequence[Comparison]) -> str:
+    """The verdicts of comparisons of the same two sets in words, those in which one dominates first."""
+    a, b = comparisons[0].names
+    clauses = []
+    for verdict, words in (("above", f"{a} above {b}"), ("below", f"{b} above {a}"), ("equal", f"{a} equal to {b}")):
+        where = [f"every {c.family.parameter} in {c.family.title}" for c in comparisons if c.verdict == verdict]
+        if where:
+            clauses.append(f"{words} for {_listed(where)}")
+    for c in comparisons:
+        if c.verdict == "crosses":
+            at = [f"{c.family.symbol} = {crossing.at:.3g}" for crossing in c.crossings]
+            clauses.append(f"{c.family.title} crosses at {_listed(at)}")
+        elif c.verdict == "undecided":
+            clauses.append(f"{c.family.title} is undecided at {100 * c.share_undecided:.0f} % of the {_plural(c)}")
+    return "; ".join(clauses)
+
+
+def _plural(comparison: Comparison) -> str:
+    return f"{comparison.family.parameter}s"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

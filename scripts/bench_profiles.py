@@ -1,6 +1,8 @@
 """Benchmarks of diversity profiles: curves of four families, small and large sets, beside one solve a parameter.
 
-python scripts/bench_profiles.py     prints each claim and fails where one does not hold
+python scripts/bench_profiles.py     prints each claim and fails where one does not hold (some minutes)
+
+On one thread: threads that wait for each other on a shared machine would measure the waiting.
 """
 
 from __future__ import annotations
@@ -113,6 +115,7 @@ BENCHMARKS: tuple[Callable[[], list[Claim]], ...] = (small_sets, vendi_orders, m
 
 
 def main() -> int:
+    torch.set_num_threads(1)
     claims = []
     for benchmark in BENCHMARKS:
         for claim in benchmark():

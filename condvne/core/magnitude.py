@@ -32,7 +32,8 @@ BATCH_ENTRIES = 2**22  # of matrices factorised together
 TOLERANCE = 1e-9  # relative, of the iterative route
 SOLUTIONS = 6  # of earlier scales that a start is combined from
 SMALL = 1e-3  # 1 - similarity below which Z has lost too many of its digits for this route
-STEPS = 12  # of conjugate gradients, beyond which a new factorisation is cheaper
+TILE = 512  # rows; 2 MB in float64
+STEPS = 5  # of conjugate gradients, beyond which a new factorisation is cheaper
 
 
 def magnitude(D: Tensor, scale: float) -> Tensor:
@@ -138,38 +139,71 @@ def _negative_type(D: Tensor) -> bool:
     return not bool(torch.linalg.cholesky_ex(G)[1])
 
 
+@dataclass(frozen=True)
+class _Tiles:
+    """The upper half of a symmetric (m, m) matrix in contiguous tiles: half the work, and each fits the cache."""
+
+    spans: tuple[tuple[slice, slice], ...]
+    values: tuple[Tensor, ...]
+
+    @classmethod
+    def of(cls, A: Tensor) -> _Tiles:
+        cuts = [slice(start, min(start + TILE, len(A))) for start in range(0, len(A), TILE)]
+        spans = tuple((rows, columns) for i, rows in enumerate(cuts) for columns in cuts[i:])
+        return cls(spans, tuple(A[rows, columns].contiguous() for rows, columns in spans))
+
+    def exponential(self, scale: float, out: _Tiles) -> _Tiles:
+        """exp(-scale · A), written over `out`."""
+        for value, target in zip(self.values, out.values, strict=True):
+            torch.mul(value, -scale, out=target).exp_()
+        return out
+
+    def product(self, u: Tensor) -> Tensor:
+        """A u for (m, k)."""
+        total = torch.zeros_like(u)
+        for (rows, columns), value in zip(self.spans, self.values, strict=True):
+            total[rows].addmm_(value, u[columns])
+            if rows != columns:
+                total[columns].addmm_(value.mT, u[rows])
+        return total
+
+    def whole(self) -> Tensor:
+        m = self.spans[-1][0].stop
+        A = self.values[0].new_empty(m, m)
+        for (rows, columns), value in zip(self.spans, self.values, strict=True):
+            A[rows, columns], A[columns, rows] = value, value.mT
+        return A
+
+
+@dataclass(frozen=True)
+class _System:
+    """G u = c at one scale, from the similarities Z of all items but the first and c = 1 - Z_0, (n - 1, 1)."""
+
+    Z: _Tiles
+    c: Tensor
+
+    def product(self, u: Tensor) -> Tensor:
+        """G u for (n - 1, k), without forming G."""
+        total = u.sum(0, keepdim=True)
+        return self.Z.product(u).addmm_(self.c, total).add_(self.c.mT @ u - total)
+
+    def gram(self) -> Tensor:
+        return self.Z.whole().add_(self.c).add_(self.c.mT - 1)
+
+
 class _Anchor:
     """The factorised system of one scale: solves it, and preconditions those nearby."""
 
     def __init__(self, system: _System) -> None:
-        G = system.c[:, None] + (system.c[None, :] - 1) + system.Z[1:, 1:]
-        self.factor, failed = torch.linalg.cholesky_ex(G)
+        self.factor, failed = torch.linalg.cholesky_ex(system.gram())
         self.singular = bool(failed)
         self.trace = float(system.c.sum())  # half of that of G
 
     def solve(self, r: Tensor, system: _System) -> Tensor:
         """G⁻¹ r for the system of the anchor; for another, that of its G shrunk to the same trace."""
-        half = torch.linalg.solve_triangular(self.factor, r[:, None], upper=False)  # faster than cholesky_solve
-        solved: Tensor = torch.linalg.solve_triangular(self.factor.mT, half, upper=True).squeeze(-1)
+        half = torch.linalg.solve_triangular(self.factor, r, upper=False)  # faster than cholesky_solve
+        solved: Tensor = torch.linalg.solve_triangular(self.factor.mT, half, upper=True)
         return solved * (self.trace / float(system.c.sum()))
-
-
-@dataclass(frozen=True)
-class _System:
-    """G u = c at one scale; Z = exp(-t D), (n, n), and c = 1 - Z_0, (n - 1,)."""
-
-    Z: Tensor
-    c: Tensor
-
-    @classmethod
-    def at(cls, D: Tensor, scale: float) -> _System:
-        return cls(torch.mul(D, -scale).exp_(), -torch.expm1(-scale * D[0, 1:]))
-
-    def product(self, u: Tensor) -> Tensor:
-        """G u for (n - 1,) or (n - 1, k), without forming G."""
-        total = u.sum(0)
-        outer = torch.outer if u.ndim == 2 else torch.mul
-        return self.Z[1:, 1:] @ u + outer(self.c, total) + (self.c @ u - total)
 
 
 def _iterative(D: Tensor, scales: Sequence[float]) -> Tensor:
@@ -177,14 +211,16 @@ def _iterative(D: Tensor, scales: Sequence[float]) -> Tensor:
     anchor: _Anchor | None = None
     solutions: list[Tensor] = []
     farthest = float(D.max())
+    among = _Tiles.of(D[1:, 1:])
+    buffer = _Tiles(among.spans, tuple(torch.empty_like(value) for value in among.values))
     found = torch.empty(len(scales), dtype=torch.float64, device=D.device)
     # Downwards: factors stay close for longer where similarities are small.
     for k in sorted(range(len(scales)), key=lambda k: -scales[k]):
-        scale = torch.tensor([scales[k]], dtype=D.dtype, device=D.device)
-        if float(scales[k]) * farthest < SMALL:
+        t, scale = float(scales[k]), torch.tensor([scales[k]], dtype=D.dtype, device=D.device)
+        if t * farthest < SMALL:
             found[k] = _dense(D, scale)[0]
             continue
-        system = _System.at(D, float(scales[k]))
+        system = _System(among.exponential(t, buffer), -torch.expm1(-t * D[1:, :1]))
         solved = None if anchor is None else _conjugate_gradients(system, anchor, solutions)
         if solved is None:
             anchor = _Anchor(system)
@@ -192,7 +228,7 @@ def _iterative(D: Tensor, scales: Sequence[float]) -> Tensor:
                 found[k], anchor = _dense(D, scale)[0], None
                 continue
             u = anchor.solve(system.c, system)
-            solved = u, system.c @ u
+            solved = u, (system.c * u).sum()
         solutions = [*solutions[1 - SOLUTIONS :], solved[0]]
         found[k] = _checked_total(solved[1][None], scale)
     return found
@@ -200,20 +236,20 @@ def _iterative(D: Tensor, scales: Sequence[float]) -> Tensor:
 
 def _conjugate_gradients(system: _System, anchor: _Anchor, solutions: list[Tensor]) -> tuple[Tensor, Tensor] | None:
     """u with G u = c, and cᵀu, to where the magnitude no longer changes; None where the anchor is too far for that."""
-    basis = torch.linalg.qr(torch.stack(solutions, dim=1)).Q
+    basis = torch.linalg.qr(torch.cat(solutions, dim=1)).Q
     products = system.product(basis)
-    y = torch.linalg.lstsq(basis.mT @ products, (basis.mT @ system.c)[:, None]).solution.squeeze(-1)
+    y = torch.linalg.lstsq(basis.mT @ products, basis.mT @ system.c).solution
     u, r = basis @ y, system.c - products @ y
     z = anchor.solve(r, system)
-    p, rho = z, float(r @ z)
+    p, rho = z, float((r * z).sum())
     for _ in range(STEPS):
-        q = (system.c + r) @ u  # 2 cᵀu - uᵀGu, of which the solution's is larger by rᵀG⁻¹r
+        q = ((system.c + r) * u).sum()  # 2 cᵀu - uᵀGu, of which the solution's is larger by rᵀG⁻¹r
         if rho <= TOLERANCE * (1 - float(q)):
             return u, q
         Gp = system.product(p)
-        step = rho / float(p @ Gp)
+        step = rho / float((p * Gp).sum())
         u, r = u + step * p, r - step * Gp
         z = anchor.solve(r, system)
-        rho, before = float(r @ z), rho
+        rho, before = float((r * z).sum()), rho
         p = z + (rho / before) * p
     return None

@@ -154,7 +154,7 @@ def test_one_sentence_for_several_families() -> None:
     found = cv.compare_sets(even, pairs, ["magnitude", "circles", "energy"], points=60, resamples=0)
     assert [c.verdict for c in found.comparisons] == ["crosses", "crosses", "above"]
     of_magnitude, of_circles = (c.crossings for c in found.comparisons[:2])
-    assert [(c.lower, c.upper, c.before) for c in of_circles] == [(2.5, 7.5, "even")]
+    assert [(c.lower, c.upper, c.before) for c in of_circles] == [(0.5, 7.5, "even")]
     assert found.sentence == (
         "even above pairs for every exponent in energy; "
         f"magnitude crosses at t = {of_magnitude[0].at:.3g}; Circles crosses at τ = {of_circles[0].at:.3g}."

@@ -147,7 +147,9 @@ def test_a_run_killed_while_generating_goes_on_to_the_same_records(tmp_path: Pat
         pairs={"count": 1280, "continuation_tokens": 4},
         paragraphs={"pairs_per_document": 25, "candidates_per_document": 25},
         generation={"batch_size": 32},
-    ) | {"evaluation": {"sizes": [50], "repeats": 2, "empty_texts": "drop", "robustness_size": 20}}
+    ) | {
+        "evaluation": {"sizes": [50], "repeats": 2, "empty_texts": "drop", "robustness_size": 20, "population_size": 50}
+    }
     config = write_config(tmp_path / "config.yaml", settings)
     undisturbed = tmp_path / "undisturbed"
     run(settings, undisturbed)
@@ -266,6 +268,12 @@ def test_other_architectures_run_end_to_end(family: str, tmp_path: Path) -> None
 
     save_tiny(tmp_path / "model", family)
     settings = gap_settings(tmp_path, pairs={"count": 30})
-    settings["evaluation"] = {"sizes": [20], "repeats": 2, "empty_texts": "drop", "robustness_size": 20}
+    settings["evaluation"] = {
+        "sizes": [20],
+        "repeats": 2,
+        "empty_texts": "drop",
+        "robustness_size": 20,
+        "population_size": 50,
+    }
     scores = run(settings, tmp_path / "run")
     assert scores.groups == GROUPS

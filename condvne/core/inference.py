@@ -17,6 +17,7 @@ from torch import Tensor
 from condvne.errors import InputError
 from condvne.ranks import SINGLE, Ranks
 
+LEAST_HALF = 5  # conditions; halves of smaller pools hardly vary and would give false certainty
 Statistic = tuple[str, str]  # group and metric
 Statistics = Callable[[Tensor], Mapping[Statistic, float]]  # rows to the score of each group and metric
 
@@ -88,7 +89,7 @@ def curves(
         InputError: a size exceeds the pool.
     """
     half = available // 2
-    needs_half = repeats > 1 and half >= 1 and any(2 * n > available for n in sizes)
+    needs_half = repeats > 1 and half >= LEAST_HALF and any(2 * n > available for n in sizes)
     wanted = sorted({*sizes, *([half] if needs_half else [])})
     draws = {n: 1 if n == available else repeats for n in wanted}
     tasks = [(n, repeat) for n in wanted for repeat in range(draws[n])]

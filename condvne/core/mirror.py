@@ -1,9 +1,16 @@
 """Block mirror descent on products of simplices: one distribution over the candidates of every prompt.
 
-The objective F and its gradient w_i G_ij are those of `condvne.core.candidates`. A step multiplies p_ij by
-exp(-η G_ij) and normalises every prompt. Relative to Σ w_i KL(p_i ‖ p'_i), F is smooth with the constant 2c + λ: the
-quadratic by Pinsker's inequality, the entropy since quantum relative entropy shrinks under mixing. That constant is
-loose, so steps follow the curvature met on the way. F is convex, hence for every p
+Minimise over p, with q_ij = w_i p_ij and the prior's q⁰_ij = w_i π_ij,
+
+    F(p) = c ‖Σ (q_ij - q⁰_ij) z_ij‖² - λ H₁(C(p)),        C(p) = Σ q_ij z_ij z_ijᵀ
+
+(arXiv 2609.02275, eq. 2, where w_i = 1/N and c = 1). The gradient with respect to p_ij is w_i G_ij with
+
+    G_ij = 2c ⟨Σ (q - q⁰) z, z_ij⟩ + λ z_ijᵀ (log C + I) z_ij
+
+and a step multiplies p_ij by exp(-η G_ij) and normalises every prompt. Relative to Σ w_i KL(p_i ‖ p'_i), F is smooth
+with the constant 2c + λ: the quadratic by Pinsker's inequality, the entropy since quantum relative entropy shrinks
+under mixing. That constant is loose, so steps grow and are checked. F is convex, hence for every p
 
     F(p) - min F  ≤  Σ_i w_i (⟨G_i, p_i⟩ - min_j G_ij)                                       (the certificate)
 """
@@ -11,19 +18,175 @@ loose, so steps follow the curvature met on the way. F is convex, hence for ever
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from condvne.core.candidates import Candidates, Objective, Point, Prompts
+from condvne.core.spectral import FLOOR
 
 Step = Literal["adaptive", "theorem"]
 
-GROWTH = 2.0  # of the step from one iteration to the next, at most
-SAFETY = 0.7  # of the step that the curvature met allows; beyond about 1 momentum overshoots
+BLOCK_ENTRIES = 2**22  # feature values in flight
+SLACK = 4.0  # relative, in units of the features' precision: differences of F below it are rounding
+GROWTH = 1.5  # of the step from one iteration to the next
 SHORTEST = 1e-12  # of a step, relative to the theorem's: then rounding alone stands in the way
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Which candidates belong to which prompt, and what they weigh before.
+
+    Attributes:
+        groups: (M,), the prompt of each candidate, 0 … N - 1.
+        prior: (M,), sums to one within each prompt.
+        weights: (N,), sums to one.
+    """
+
+    groups: Tensor
+    prior: Tensor
+    weights: Tensor
+
+    @property
+    def mass(self) -> Tensor:
+        """w_i of each candidate's prompt, (M,)."""
+        return self.weights[self.groups]
+
+    def normalised(self, logits: Tensor) -> Tensor:
+        """exp(logits) divided by its sum within each prompt, (M,)."""
+        n = self.weights.shape[0]
+        highest = logits.new_full((n,), -math.inf).scatter_reduce(0, self.groups, logits, "amax")
+        values = torch.exp(logits - highest[self.groups])
+        return values / self.sums(values)[self.groups]
+
+    def sums(self, values: Tensor) -> Tensor:
+        """Sum of values (M,) within each prompt, (N,)."""
+        return values.new_zeros(self.weights.shape[0]).index_add(0, self.groups, values)
+
+    def smallest(self, values: Tensor) -> Tensor:
+        """Least of values (M,) within each prompt, (N,)."""
+        start = values.new_full((self.weights.shape[0],), math.inf)
+        return start.scatter_reduce(0, self.groups, values, "amin")
+
+
+@dataclass(frozen=True)
+class Objective:
+    """c and λ; (0, 1) is the entropy alone."""
+
+    penalty: float
+    entropy: float
+
+    @property
+    def smoothness(self) -> float:
+        return 2 * self.penalty + self.entropy
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where the descent stands: weights p (M,) and what is known there."""
+
+    weights: Tensor
+    value: float
+    distance: float  # ‖Σ (q - q⁰) z‖²
+    entropy: float
+    context: tuple[Tensor, ...]  # what the gradient is made from
+
+
+class Candidates(ABC):
+    """The candidates, as features or as a Gram matrix."""
+
+    def __init__(self, prompts: Prompts, dtype: torch.dtype) -> None:
+        self.prompts = prompts
+        self.slack = SLACK * torch.finfo(dtype).eps
+
+    @abstractmethod
+    def evaluated(self, weights: Tensor) -> tuple[float, float, tuple[Tensor, ...]]:
+        """Squared distance to the prior's mean, entropy, and what the gradient needs."""
+
+    @abstractmethod
+    def gradient(self, point: Point, objective: Objective) -> Tensor:
+        """G (M,)."""
+
+    def at(self, weights: Tensor, objective: Objective) -> Point:
+        distance, entropy, context = self.evaluated(weights)
+        value = objective.penalty * distance - objective.entropy * entropy
+        return Point(weights, value, distance, entropy, context)
+
+
+class FeatureCandidates(Candidates):
+    """Unit feature vectors z, (M, r), read block by block: they may be mapped from a file, or lie on another device."""
+
+    def __init__(self, features: Tensor, prompts: Prompts) -> None:
+        super().__init__(prompts, features.dtype)
+        self.features = features
+        self.start = self._mean(prompts.mass * prompts.prior)
+
+    def evaluated(self, weights: Tensor) -> tuple[float, float, tuple[Tensor, ...]]:
+        q = self.prompts.mass * weights
+        r = self.features.shape[1]
+        C, mean = q.new_zeros(r, r), q.new_zeros(r)
+        for rows, Z in self._blocks():
+            weighted = Z * q[rows, None].to(Z)
+            C += (weighted.mT @ Z).to(q)
+            mean += weighted.sum(0, dtype=q.dtype)
+        values, vectors = torch.linalg.eigh((C + C.mT) / 2)
+        values = values.clamp(min=0.0)
+        shift = mean - self.start
+        return float(shift.square().sum()), float(torch.special.entr(values).sum()), (values, vectors, shift)
+
+    def gradient(self, point: Point, objective: Objective) -> Tensor:
+        values, vectors, shift = point.context
+        log = (vectors * torch.log(values.clamp(min=FLOOR))) @ vectors.mT
+        parts = []
+        for _, Z in self._blocks():
+            along = (Z @ shift.to(Z)).to(shift)
+            curved = ((Z @ log.to(Z)) * Z).sum(1, dtype=log.dtype)
+            parts.append(2 * objective.penalty * along + objective.entropy * (curved + 1))
+        return torch.cat(parts)
+
+    def _mean(self, q: Tensor) -> Tensor:
+        total = q.new_zeros(self.features.shape[1])
+        for rows, Z in self._blocks():
+            total += (Z * q[rows, None].to(Z)).sum(0, dtype=q.dtype)
+        return total
+
+    def _blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        count, r = self.features.shape
+        step = max(1, BLOCK_ENTRIES // r)
+        device = self.prompts.weights.device
+        for start in range(0, count, step):
+            rows = slice(start, min(start + step, count))
+            yield rows, self.features[rows].to(device)
+
+
+class KernelCandidates(Candidates):
+    """A Gram matrix K (M, M) of unit diagonal, whose feature space is never entered (eq. 1)."""
+
+    def __init__(self, gram: Tensor, prompts: Prompts) -> None:
+        super().__init__(prompts, gram.dtype)
+        self.gram = gram
+        self.start = prompts.mass * prompts.prior
+
+    def evaluated(self, weights: Tensor) -> tuple[float, float, tuple[Tensor, ...]]:
+        q = self.prompts.mass * weights
+        root = q.sqrt()
+        values, vectors = torch.linalg.eigh(root[:, None] * self.gram * root)
+        values = values.clamp(min=0.0)
+        shift = q - self.start
+        distance = float((shift @ (self.gram @ shift)).clamp(min=0.0))
+        return distance, float(torch.special.entr(values).sum()), (values, vectors, shift, root)
+
+    def gradient(self, point: Point, objective: Objective) -> Tensor:
+        values, vectors, shift, root = point.context
+        kept = values > FLOOR
+        # The eigenvectors of C are Φᵀ diag(√q) v / √λ; what they leave of a candidate lies where log C is floored.
+        squares = (self.gram @ (root[:, None] * vectors[:, kept])).square() / values[kept]
+        rest = (1 - squares.sum(1)).clamp(min=0.0)
+        curved = squares @ torch.log(values[kept]) + rest * math.log(FLOOR)
+        return 2 * objective.penalty * (self.gram @ shift) + objective.entropy * (curved + 1)
 
 
 @dataclass(frozen=True)
@@ -48,10 +211,9 @@ def descend(
 ) -> Descent:
     """Mirror descent from `start` (M,), until the certificate is at most `tolerance`.
 
-    "adaptive": Nesterov's momentum in log p, started anew where it leads uphill; an iteration is one evaluation of C
-    and one of G. Steps follow the curvature between the last two points, and without momentum halve until
-    F(q) ≤ F(p) + ⟨g, q - p⟩ + KL/η holds, as it does for η = 1 / (2c + λ). "theorem": the fixed step of theorem 2,
-    1 / (2c + λ) relative to the unweighted sum of divergences, and the mean of all iterates as the result.
+    "adaptive": steps grow, and halve until F(q) ≤ F(p) + ⟨g, q - p⟩ + KL/η holds; each starts from where the last two
+    iterates point to in log p (Nesterov), and from the last one where that went uphill. "theorem": the fixed step of
+    theorem 2, 1 / (2c + λ) relative to the unweighted sum of divergences, and the mean of all iterates as the result.
     """
     if step == "theorem":
         return _fixed_steps(candidates, objective, start, tolerance, max_iterations)
@@ -61,68 +223,25 @@ def descend(
     best, lowest = point, _certificate(prompts, point, slope)
     values, certificates = [point.value], [lowest]
     last, eta, momentum = point.weights, 1 / objective.smoothness, 1.0
-    while certificates[-1] > tolerance and len(values) <= max_iterations:
-        ahead = _moved(prompts, point.weights, eta * slope)
-        if float((prompts.mass * slope * (ahead - last)).sum()) > 0:
-            momentum = 1.0
+    reached = point.value
+    for _ in range(max_iterations):
+        if certificates[-1] <= tolerance:
+            break
+        found = _longest_safe_step(candidates, objective, point, slope, eta)
+        if found is None:
+            break
+        ahead, eta = found
         grown = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
-        trial = _with_momentum(candidates, objective, point, ahead, last, (momentum - 1) / grown)
-        if trial is None:
-            found = _safe_step(candidates, objective, point, slope, eta)
-            if found is None:
-                break
-            (trial, eta), grown = found, _GOLDEN
-            ahead = trial.weights
-        slope_there = candidates.gradient(trial, objective)
-        eta = _next_step(prompts, eta, trial.weights, point.weights, slope_there - slope)
-        point, slope, last, momentum = trial, slope_there, ahead, grown
+        share, momentum = ((momentum - 1) / grown, grown) if ahead.value <= reached else (0.0, 1.0)
+        reached = ahead.value
+        point = candidates.at(_extrapolated(prompts, ahead.weights, last, share), objective) if share > 0 else ahead
+        last = ahead.weights
+        slope = candidates.gradient(point, objective)
         values.append(point.value)
         certificates.append(_certificate(prompts, point, slope))
         if certificates[-1] < lowest:
             best, lowest = point, certificates[-1]
     return Descent(best, lowest, lowest <= tolerance, tuple(values), tuple(certificates))
-
-
-_GOLDEN = (1 + math.sqrt(5)) / 2  # momentum after its first step
-
-
-def _with_momentum(
-    candidates: Candidates, objective: Objective, point: Point, ahead: Tensor, last: Tensor, share: float
-) -> Point | None:
-    """Beyond `ahead`, by a share of the way in log p from `last`; None without a share, and where F has risen."""
-    if share <= 0:
-        return None
-    alive = (ahead > 0) & (last > 0)
-    way = torch.where(alive, torch.log(torch.where(alive, ahead / last, 1.0)), 0.0)
-    trial = candidates.at(_moved(candidates.prompts, ahead, -share * way), objective)
-    return trial if trial.value <= point.value + candidates.slack * abs(point.value) else None
-
-
-def _safe_step(
-    candidates: Candidates, objective: Objective, point: Point, slope: Tensor, eta: float
-) -> tuple[Point, float] | None:
-    """The first of η, η/2, … that keeps relative smoothness; None where rounding lets none."""
-    prompts = candidates.prompts
-    while eta > SHORTEST / objective.smoothness:
-        weights = _moved(prompts, point.weights, eta * slope)
-        trial = candidates.at(weights, objective)
-        linear = float((prompts.mass * slope * (weights - point.weights)).sum())
-        divergence = float((prompts.mass * _divergence(weights, point.weights)).sum())
-        if trial.value <= point.value + linear + divergence / eta + candidates.slack * abs(point.value):
-            return trial, eta
-        eta /= 2
-    return None
-
-
-def _next_step(prompts: Prompts, eta: float, there: Tensor, here: Tensor, change: Tensor) -> float:
-    """SAFETY over the relative curvature between two points: both Bregman divergences of F over both of Σ w KL."""
-    alive = (there > 0) & (here > 0)
-    way = torch.where(alive, torch.log(torch.where(alive, there / here, 1.0)), 0.0)
-    weighted = prompts.mass * (there - here)
-    curvature, divergence = float((weighted * change).sum()), float((weighted * way).sum())
-    if not (curvature > 0 and divergence > 0):  # rounding, or as flat as can be measured
-        return GROWTH * eta
-    return min(GROWTH * eta, SAFETY * divergence / curvature)
 
 
 def _fixed_steps(
@@ -148,6 +267,29 @@ def _fixed_steps(
         values[-1] = point.value
         certificates[-1] = _certificate(prompts, point, candidates.gradient(point, objective))
     return Descent(point, certificates[-1], certificates[-1] <= tolerance, tuple(values), tuple(certificates))
+
+
+def _longest_safe_step(
+    candidates: Candidates, objective: Objective, point: Point, slope: Tensor, eta: float
+) -> tuple[Point, float] | None:
+    prompts, eta = candidates.prompts, GROWTH * eta
+    shortest = SHORTEST / objective.smoothness
+    while eta > shortest:
+        weights = _moved(prompts, point.weights, eta * slope)
+        trial = candidates.at(weights, objective)
+        linear = float((prompts.mass * slope * (weights - point.weights)).sum())
+        divergence = float((prompts.mass * _divergence(weights, point.weights)).sum())
+        if trial.value <= point.value + linear + divergence / eta + candidates.slack * abs(point.value):
+            return trial, eta
+        eta /= 2
+    return None
+
+
+def _extrapolated(prompts: Prompts, weights: Tensor, last: Tensor, share: float) -> Tensor:
+    """Beyond `weights`, by a share of the way in log p from `last`; what has vanished stays so."""
+    alive = (weights > 0) & (last > 0)
+    way = torch.where(alive, torch.log(torch.where(alive, weights / last, 1.0)), 0.0)
+    return _moved(prompts, weights, -share * way)
 
 
 def _moved(prompts: Prompts, weights: Tensor, change: Tensor) -> Tensor:

@@ -1,0 +1,53 @@
+"""What the commands that score show: progress, tables, and where the report lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from condvne.data.results import Scores
+from condvne.evaluation import Progress as Report
+from condvne.ranks import Ranks
+
+
+def hide_loading_bars() -> None:
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()  # downloads keep theirs
+
+
+@contextmanager
+def display(ranks: Ranks) -> Iterator[Report]:
+    if not ranks.main:
+        yield lambda stage, done, total: None
+        return
+    columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def report(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total)
+            bars.update(tasks[stage], completed=done, total=total)
+
+        yield report
+
+
+def present(scores: Scores, folder: Path) -> None:
+    from condvne.reports.formatting import clean
+    from condvne.reports.tables import terminal_populations, terminal_table
+    from condvne.reports.write import write_reports
+
+    write_reports(scores, folder)
+    console = Console()
+    console.print(terminal_table(scores))
+    populations = terminal_populations(scores)
+    if populations is not None:
+        console.print(populations)
+    for entry in scores.robustness:
+        console.print(clean(entry.sentence), markup=False)
+    console.print(f"Report: {folder / 'report.html'}", markup=False)

@@ -48,6 +48,8 @@ def present(scores: Scores, folder: Path) -> None:
     populations = terminal_populations(scores)
     if populations is not None:
         console.print(populations)
+    for text in scores.warnings:
+        console.print(f"Read with care: {clean(text)}", style="yellow", markup=False)
     for entry in scores.robustness:
         console.print(clean(entry.sentence), markup=False)
     console.print(f"Report: {folder / 'report.html'}", markup=False)

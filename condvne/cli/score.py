@@ -12,6 +12,17 @@ from condvne.cli.options import Empty, KernelName, MethodName, Unit
 from condvne.data.config import ScoreConfig, validate
 from condvne.ranks import joined
 
+OPTIONS = {
+    "kernels.condition": "--kernel",
+    "kernels.output": "--kernel",
+    "kernels.condition.multiplier": "--multiplier",
+    "kernels.output.multiplier": "--multiplier",
+    "evaluation.repeats": "--repeats",
+    "evaluation.sizes": "--sizes",
+    "outputs_per_condition": "--outputs-per-condition",
+    "seed": "--seed",
+}  # what sets each setting here
+
 
 def score(
     file: Annotated[Path, typer.Argument(help="JSONL, JSON, CSV or TSV, also .gz or .zst.")],
@@ -75,7 +86,7 @@ def score(
             "distinct": {"unit": unit.value},
         },
     }
-    settings = validate(ScoreConfig, raw, "options")
+    settings = validate(ScoreConfig, raw, "options", OPTIONS)
     folder = folder or Path("runs") / f"score-{file.name.split('.')[0]}"
     from condvne.tasks.score import score_table
 

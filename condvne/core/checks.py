@@ -79,7 +79,7 @@ def checked_weights(weights: Tensor | None, points: tuple[Tensor, ...]) -> Tenso
 
 
 def checked_gram(K: Tensor) -> Gram:
-    """A square, finite, symmetric matrix of unit diagonal. Raises InputError otherwise."""
+    """A square, finite, symmetric matrix of unit diagonal and no larger entry. Raises InputError otherwise."""
     K = _as_tensor(K, "K")
     if K.ndim < 2 or K.shape[-1] != K.shape[-2] or K.shape[-1] == 0:
         raise InputError(f"K must be square, (..., n, n) with n >= 1, but has shape {tuple(K.shape)}.")
@@ -93,6 +93,9 @@ def checked_gram(K: Tensor) -> Gram:
         raise InputError("K is not symmetric; score (K + K.T) / 2, or check the kernel.")
     if not bool(((torch.diagonal(values, dim1=-2, dim2=-1) - 1).abs() <= tolerance).all()):
         raise InputError("the diagonal of K must be 1; divide K by sqrt(diag_i * diag_j).")
+    largest = float(torch.maximum(values.amax(), -values.amin()))
+    if largest > 1 + tolerance:
+        raise InputError(f"K holds the value {largest:.6g}, but |k(z, z')| <= 1 where k(z, z) = 1; check the kernel.")
     return Gram(in_double(K), epsilon, answer_dtype(K.dtype))
 
 

@@ -17,7 +17,8 @@ from torch import Tensor
 from condvne.errors import InputError
 from condvne.ranks import SINGLE, Ranks
 
-LEAST_HALF = 5  # conditions; halves of smaller pools hardly vary and would give false certainty
+LEAST_HALF = 5  # conditions; smaller subsamples, and halves of smaller pools, hardly vary: false certainty
+ROUNDING = 1e-12  # of a score; smaller differences between scores are rounding
 Statistic = tuple[str, str]  # group and metric
 Statistics = Callable[[Tensor], Mapping[Statistic, float]]  # rows to the score of each group and metric
 
@@ -85,6 +86,8 @@ def curves(
     term is the pool's own sampling error, seen through subsamples without replacement. Above f = 1/2 it is
     s²/R + s²_½, with s²_½ from subsamples of half the pool. Quantiles are Student's with R - 1 degrees of freedom.
 
+    Subsamples of fewer than five conditions give no interval: their scores hardly vary, whatever the population.
+
     Raises:
         InputError: a size exceeds the pool.
     """
@@ -132,7 +135,7 @@ class _Pool:
     confidence: float
 
     def interval(self, estimate: float, n: int, values: Sequence[float], halves: Sequence[float]) -> PairedGap:
-        if self.repeats < 2 or (2 * n > self.available and self.half is None):
+        if self.repeats < 2 or n < LEAST_HALF or (2 * n > self.available and self.half is None):
             return PairedGap(estimate, None, None)
         if 2 * n > self.available:
             variance = _variance(values) / len(values) + _variance(halves)
@@ -159,8 +162,9 @@ def _point(
     gap = None
     base = (reference or "", metric)
     if group != reference and base in table[n][0]:
-        differences = [row[statistic] - row[base] for row in table[n]]
-        half_differences = [row[statistic] - row[base] for row in table[pool.half]] if pool.half is not None else []
+        differences = [_difference(row[statistic], row[base]) for row in table[n]]
+        half_rows = table[pool.half] if pool.half is not None else []
+        half_differences = [_difference(row[statistic], row[base]) for row in half_rows]
         gap = pool.interval(math.fsum(differences) / len(differences), n, differences, half_differences)
     return CurvePoint(group, metric, n, tuple(values), std, gap)
 
@@ -169,4 +173,12 @@ def _variance(values: Sequence[float]) -> float:
     if len(values) < 2:
         return 0.0
     mean = math.fsum(values) / len(values)
-    return math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)
+    deviations = [v - mean for v in values]
+    if max(map(abs, deviations)) <= ROUNDING * max(map(abs, values)):
+        return 0.0
+    return math.fsum(d**2 for d in deviations) / (len(values) - 1)
+
+
+def _difference(score: float, reference: float) -> float:
+    difference = score - reference
+    return 0.0 if abs(difference) <= ROUNDING * max(abs(score), abs(reference)) else difference

@@ -315,6 +315,9 @@ def row_kronecker(a: Tensor, b: Tensor) -> Tensor:
 def median_distance(x: Tensor, *, norm: float = 2.0, generator: torch.Generator | None = None) -> Tensor:
     """Median of the positive pairwise distances, in float64; 0 where no two rows differ.
 
+    Every row counts once, whatever its weight; copies of a row have no positive distance from each other, but each has
+    its own from the others.
+
     Args:
         x: (..., n, d); above 2,000 rows a seeded subsample of rows is used.
         norm: 2 for Euclidean, 1 for Manhattan distances.
@@ -332,6 +335,10 @@ def median_distance(x: Tensor, *, norm: float = 2.0, generator: torch.Generator 
     m = rows.shape[-2]
     if m < 2:
         return rows.new_zeros(rows.shape[:-2])
+    # Brought near one, by a power of two: squares of very small and very large entries leave the range of floats.
+    largest = (rows - rows.mean(-2, keepdim=True)).abs().amax((-2, -1), keepdim=True)
+    scale = torch.exp2(torch.frexp(largest).exponent.to(torch.float64).clamp(-1000, 1000))
+    rows = rows / scale
     # Differences, not inner products: only so do equal rows have a distance of exactly zero.
     square = torch.cdist(rows, rows, p=norm, compute_mode="donot_use_mm_for_euclid_dist")
     above = torch.triu_indices(m, m, offset=1, device=x.device)
@@ -340,7 +347,7 @@ def median_distance(x: Tensor, *, norm: float = 2.0, generator: torch.Generator 
     ranked = torch.where(distances > 0, distances, math.inf).sort(dim=-1).values
     last = (count - 1).clamp(min=0)
     middle = torch.stack([last // 2, (count // 2).clamp(max=ranked.shape[-1] - 1)], dim=-1)
-    median = ranked.gather(-1, middle).mean(-1)
+    median = ranked.gather(-1, middle).mean(-1) * scale[..., 0, 0]
     return torch.where(count > 0, median, torch.zeros_like(median))
 
 

@@ -14,6 +14,7 @@ from condvne.errors import DataError
 CHUNK_BYTES = 1 << 20
 COMPRESSED_SUFFIXES = (".gz", ".zst")
 _ZSTD_BYTES = 1 << 15  # a piece is expanded at once, whatever it expands to
+_UNOPENED = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 _MAX_WINDOW_BYTES = 1 << 31  # The Pile and its like are written with `zstd --long`, whose windows exceed the default
 
 
@@ -63,6 +64,8 @@ def read_lines(path: str | Path) -> Iterator[bytes]:
             try:
                 chunk = next(chunks, None)
             except DataError as error:
+                if isinstance(error.__cause__, _UNOPENED):
+                    raise
                 raise DataError(f"{str(error).removesuffix('.')} (whole lines read before that: {count}).") from error
             if chunk is None:
                 break

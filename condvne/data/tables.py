@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from condvne.data.records import clean_text as clean_text  # callers that encode a table's texts need it
-from condvne.data.records import note_id, require_field
+from condvne.data.records import has_visible, note_id, require_field
 from condvne.data.rows import Row, read_rows
 from condvne.data.seeding import seeded_key
 from condvne.errors import DataError
@@ -27,8 +27,8 @@ class OutputTable:
     """n conditions and, for each group, the outputs under each of them.
 
     `groups[name][i]` are the outputs of condition i, a list of at least one text; every group has the conditions in
-    the same order and as many outputs of condition i as the others. `ids[i]` is the row's id, or the number of the
-    (first) row that holds the condition. `notes` tell what was left out.
+    the same order and as many outputs of condition i as the others. `ids[i]` is the row's id, or the place of the
+    (first) row that holds the condition ("line 4"). `notes` tell what was left out.
     Texts stand as in the file, lone surrogates included: pass them through `clean_text` before encoding.
     """
 
@@ -43,6 +43,7 @@ class _Collected:
     """Outputs by group and by id of the condition; `blank` holds the places of empty texts by id."""
 
     conditions: dict[str, str] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)  # "line 4", or "line 4 (id 'a')"
     groups: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     blank: dict[str, list[str]] = field(default_factory=dict)
 
@@ -109,19 +110,19 @@ def _check_fields(path: Path, condition: str, outputs: Sequence[str], group: str
 
 def _collect_wide(rows: Iterable[Row], condition: str, outputs: Sequence[str]) -> _Collected:
     collected = _Collected(groups={name: {} for name in outputs})
-    lines: dict[str, int] = {}
     has_ids: bool | None = None  # the first row decides
     for row in rows:
         has_ids = ("id" in row.fields and "id" not in (condition, *outputs)) if has_ids is None else has_ids
-        row_id = _row_id(row) if has_ids else str(row.number)
-        note_id(lines, row_id, row.number, row.where)
+        row_id = _row_id(row) if has_ids else row.place
+        note_id(collected.places, row_id, row.place, row.where)
+        collected.places[row_id] = place = f"{row.place} (id {row_id!r})" if has_ids else row.place
         collected.conditions[row_id] = text = _one_text(row, condition)
         values = {name: _texts(row, name) for name in outputs}
         for name, texts in values.items():
             collected.groups[name][row_id] = texts
         places = [name for name, texts in {condition: [text], **values}.items() if _any_blank(texts)]
         if places:
-            collected.blank[row_id] = [f"row {row_id}, field {name!r}" for name in places]
+            collected.blank[row_id] = [f"{place}, field {name!r}" for name in places]
     return collected
 
 
@@ -134,12 +135,13 @@ def _collect_long(rows: Iterable[Row], condition: str, output: str, group: str) 
             raise DataError(
                 f"{row.where}: field {group!r}, the name of the group, is empty; name a group in every row."
             )
-        condition_id = ids.setdefault(text, str(row.number))
+        condition_id = ids.setdefault(text, row.place)
+        collected.places.setdefault(condition_id, row.place)
         collected.conditions[condition_id] = text
         collected.groups.setdefault(name, {}).setdefault(condition_id, []).extend(texts)
         places = [shown for shown, held in {condition: [text], output: texts}.items() if _any_blank(held)]
         if places:
-            collected.blank.setdefault(condition_id, []).extend(f"row {row.number}, field {p!r}" for p in places)
+            collected.blank.setdefault(condition_id, []).extend(f"{row.place}, field {p!r}" for p in places)
     return collected
 
 
@@ -201,8 +203,9 @@ def _check_equal_numbers(path: Path, collected: _Collected) -> None:
         if len(set(numbers.values())) > 1:
             shown = ", ".join(f"{count} in group {name!r}" for name, count in numbers.items())
             raise DataError(
-                f"{path}: condition {_short(text)} (row {i}) has different numbers of outputs, {shown}, and scores "
-                f"grow with the number; pass --outputs-per-condition K (here at most {min(numbers.values())})."
+                f"{path}: condition {_short(text)} ({collected.places[i]}) has different numbers of outputs, {shown}, "
+                "and scores grow with the number; "
+                f"pass --outputs-per-condition K (here at most {min(numbers.values())})."
             )
 
 
@@ -237,7 +240,7 @@ def _not_text(row: Row, name: str, value: Any, wanted: str) -> DataError:
 
 
 def _any_blank(texts: Sequence[str]) -> bool:
-    return not texts or any(not text.strip() for text in texts)
+    return not texts or any(not has_visible(text) for text in texts)
 
 
 def _short(text: str) -> str:

@@ -61,7 +61,6 @@ def evaluate(
     )
     if not ranks.main:  # what is left is done by rank 0
         return Scores.model_validate_json(ranks.broadcast())
-    fitted_on = comparison.reference or "all groups"
     scores = Scores(
         title=heading.title,
         task=heading.task,
@@ -77,7 +76,8 @@ def evaluate(
         swap_tests=swap_tests(comparison, embedded, settings, heading.seed, progress),
         robustness=robustness_maps(comparison, embedded, settings, heading.seed, progress),
         condition=_side(embedded.kernel_x, kernels.condition, "all conditions", encoder),
-        output=_side(embedded.kernel_y, kernels.output, fitted_on, encoder),
+        output=_side(embedded.kernel_y, kernels.output, embedded.output_fitted_on, encoder),
+        warnings=embedded.warnings,
         notes=[*heading.notes, *notes, *_size_notes(sizes, available, settings.repeats), *_rank_notes(ranks)],
         seed=heading.seed,
         settings=heading.settings,
@@ -158,7 +158,7 @@ def _side(kernel: Kernel, choice: KernelChoice, fitted_on: str, encoder: TextEnc
     return Side(
         kernel=type(kernel).__name__,
         bandwidth=None if bandwidth is None else float(bandwidth),
-        fitted_on="given" if choice.bandwidth is not None else fitted_on,
+        fitted_on="none" if bandwidth is None else "given" if choice.bandwidth is not None else fitted_on,
         encoder=encoder.name,
         dimension=encoder.dimension,
     )

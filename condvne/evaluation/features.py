@@ -17,6 +17,9 @@ from condvne.errors import InputError
 from condvne.evaluation.comparison import Comparison, Progress
 from condvne.ranks import SINGLE, Ranks
 
+EVERYBODY = "all groups"
+CUT_SHARE = 0.1  # of the distinct texts; where more are cut, the reader is warned
+
 
 @dataclass(frozen=True)
 class Embedded:
@@ -26,6 +29,8 @@ class Embedded:
     groups: dict[str, OutputGroup]
     kernel_x: Kernel
     kernel_y: Kernel
+    output_fitted_on: str  # whose outputs gave the bandwidth
+    warnings: list[str]  # what keeps the vectors from telling texts apart
 
 
 def kernel_of(choice: KernelChoice) -> Kernel:
@@ -56,6 +61,8 @@ def embedded_comparison(
         DataError: a text is empty or its embedding is not finite (ids named).
     """
 
+    warnings: list[str] = []
+
     def embedded(name: str, texts: Sequence[str], ids: Sequence[str]) -> Tensor:
         result = embed(
             texts,
@@ -67,6 +74,12 @@ def embedded_comparison(
             ranks=ranks,
         )
         notes.append(f"embeddings of {name}: {result.distinct} distinct texts of {len(texts)}")
+        if result.cut:
+            sentence = (
+                f"{result.cut} of {result.distinct} distinct texts of {name} are longer than the encoder reads and "
+                "were cut there: what differs only behind the cut counts as equal."
+            )
+            (warnings if result.cut >= CUT_SHARE * result.distinct else notes).append(sentence)
         return result.tensor.to(device)
 
     x = embedded("conditions", comparison.conditions, comparison.ids)
@@ -78,18 +91,19 @@ def embedded_comparison(
         ids = [comparison.ids[i] for i in owners.tolist()]
         groups[name] = OutputGroup(embedded(f"group {name}", texts, ids), owners.to(device))
     kernel_x = kernel_of(kernels.condition).fit_each(x)
-    kernel_y = _output_kernel(kernel_of(kernels.output), comparison.reference, groups, notes)
-    return Embedded(x, groups, kernel_x, kernel_y)
+    kernel_y, fitted_on = _output_kernel(kernel_of(kernels.output), comparison.reference, groups, notes)
+    return Embedded(x, groups, kernel_x, kernel_y, fitted_on, warnings)
 
 
 def _output_kernel(
     kernel: Kernel, reference: str | None, groups: Mapping[str, OutputGroup], notes: list[str]
-) -> Kernel:
+) -> tuple[Kernel, str]:
+    """The kernel of the outputs with its bandwidth fixed, and whose outputs gave it."""
     pooled = torch.cat([group.features for group in groups.values()])
     if reference is None:
-        return kernel.fit_each(pooled)
+        return kernel.fit_each(pooled), EVERYBODY
     try:
-        return kernel.fit(groups[reference].features)
+        return kernel.fit(groups[reference].features), reference
     except InputError:
         notes.append(f"all outputs of {reference} are equal: the output bandwidth was fixed on all groups instead")
-        return kernel.fit_each(pooled)
+        return kernel.fit_each(pooled), EVERYBODY

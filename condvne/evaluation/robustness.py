@@ -60,19 +60,21 @@ def _map(
     multipliers: Sequence[float],
     gaps: list[list[float]],
 ) -> RobustnessMap:
+    tried = "order and bandwidth" if len(multipliers) > 1 else "order"  # a kernel may have no bandwidth
     signs = {math.copysign(1, g) for row in gaps for g in row if abs(g) > SIGN_TOLERANCE}
     verdict: Direction = "undecided" if len(signs) != 1 else "below" if signs == {-1.0} else "above"
     if len(signs) == 2:
         below = sum(g < -SIGN_TOLERANCE for row in gaps for g in row)
         total = sum(len(row) for row in gaps)
+        combined = "combinations of order and bandwidth" if len(multipliers) > 1 else "orders"
         sentence = (
-            f"{group} is below {reference} at {below} of {total} combinations of order and bandwidth and above it "
+            f"{group} is below {reference} at {below} of {total} {combined} and above it "
             f"elsewhere (n = {n}): the ranking depends on the resolution, so no single number decides it."
         )
     elif not signs:
-        sentence = f"{group} equals {reference} for every order and bandwidth tried (n = {n})."
+        sentence = f"{group} equals {reference} for every {tried} tried (n = {n})."
     else:
-        sentence = f"{group} is {verdict} {reference} for every order and bandwidth tried (n = {n})."
+        sentence = f"{group} is {verdict} {reference} for every {tried} tried (n = {n})."
     return RobustnessMap(
         group=group,
         n=n,

@@ -198,7 +198,8 @@ def _robustness(scores: Scores) -> str:
         if groups:
             clauses.append(f"{listed(groups)} {'is' if len(groups) == 1 else 'are'} {words} {reference}")
     n = listed(sorted({_at(m.n) for m in scores.robustness}))
-    return f"At {n}, {'; '.join(clauses)} for every order and bandwidth tried." if clauses else ""
+    tried = "order and bandwidth" if any(len(m.multipliers) > 1 for m in scores.robustness) else "order"
+    return f"At {n}, {'; '.join(clauses)} for every {tried} tried." if clauses else ""
 
 
 def _mixed(robustness: RobustnessMap) -> bool:
@@ -209,7 +210,8 @@ def _mixed(robustness: RobustnessMap) -> bool:
 
 def _warnings(scores: Scores) -> list[str]:
     """What should keep a reader from a quick conclusion."""
-    found = [_sentence(m.sentence) for m in scores.robustness if _mixed(m)]
+    found = [_sentence(text) for text in scores.warnings]
+    found += [_sentence(m.sentence) for m in scores.robustness if _mixed(m)]
     for group in compared(scores):
         sides: dict[str, list[str]] = {"below": [], "above": []}
         for metric in scores.metrics:

@@ -161,7 +161,9 @@ def _terminal_cell(entry: Entry) -> Text:
 
 def markdown(scores: Scores) -> str:
     """The scores and, where there is a reference, the differences from it: two tables of the same shape."""
-    blocks = [f"# {_markdown_text(scores.title)}", _markdown_text(caption(scores))]
+    blocks = [f"# {_markdown_text(scores.title)}"]
+    blocks += [f"**Read with care.** {_markdown_text(text)}" for text in scores.warnings]
+    blocks.append(_markdown_text(caption(scores)))
     blocks.append(_markdown_table(scores, [[e.score for e in row.entries] for row in rows(scores)]))
     if compared(scores):
         differences = [[_markdown_difference(e) for e in row.entries] for row in rows(scores)]

@@ -15,13 +15,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from condvne.data.config import GapConfig, plain_settings
+from condvne.data.config import FileCorpus, GapConfig, plain_settings
 from condvne.data.embeddings import load_encoder
+from condvne.data.fingerprints import files_fingerprint, fingerprint
 from condvne.data.listing import listed
-from condvne.data.records import PairRecord, dump, read_pair_records
+from condvne.data.records import PairRecord, dump, has_visible, read_pair_records
 from condvne.data.results import Scores
-from condvne.data.storage import AppendLog, run_folder, write_whole
-from condvne.data.text.corpus import documents
+from condvne.data.runfolders import run_folder
+from condvne.data.storage import AppendLog, write_whole
+from condvne.data.text.corpus import corpus_files, documents
 from condvne.data.text.generation import generate, load_model
 from condvne.data.text.lexical import DistinctCounter, Ngram, text_ngrams, token_ngrams
 from condvne.data.text.pairs import make_pairs
@@ -49,7 +51,7 @@ def measure_gap(config: GapConfig, folder: Path, *, progress: Progress, ranks: R
     device = resolved_device(config.device, ranks.local)
     settings, versions = plain_settings(config), installed_versions()
     ranks.agree({"settings": settings, "versions": versions}, "settings")
-    with run_folder(folder, settings, versions, ranks) as run:
+    with run_folder(folder, settings, versions, ranks, _inputs(config) if ranks.main else None) as run:
         loaded = cache(lambda: load_model(config.model, device))
         pairs, notes = _pairs(config, run.path, loaded, progress, ranks)
         records = _generations(config, run.path, pairs, loaded, progress, notes, ranks)
@@ -68,6 +70,19 @@ def measure_gap(config: GapConfig, folder: Path, *, progress: Progress, ranks: R
         if ranks.main:
             write_whole(run.path / "scores.json", scores.model_dump_json(indent=2) + "\n")
         return scores
+
+
+def _inputs(config: GapConfig) -> dict[str, str | None]:
+    """Fingerprints of the local files that the run reads; what lies elsewhere has its name and revision."""
+    inputs: dict[str, str | None] = {}
+    if isinstance(config.corpus, FileCorpus):
+        try:
+            inputs["the corpus"] = files_fingerprint(corpus_files(config.corpus.paths))
+        except (DataError, OSError):  # reported where it is read; a run that has its pairs can go on without it
+            inputs["the corpus"] = None
+    if Path(config.model.path).is_dir():
+        inputs[f"the model in {config.model.path}"] = fingerprint(Path(config.model.path))
+    return inputs
 
 
 def _pairs(
@@ -162,7 +177,7 @@ def _continued(config: GapConfig, block: Sequence[PairRecord], loaded: Loaded, n
 
 def _without_blanks(config: GapConfig, records: Sequence[PairRecord], notes: list[str]) -> list[PairRecord]:
     """Records in which every text has a visible character; the others are refused, or dropped from all groups."""
-    blank = [r.id for r in records if not all(text.strip() for text in (r.prefix, r.training, *r.outputs.values()))]
+    blank = [r.id for r in records if not all(map(has_visible, (r.prefix, r.training, *r.outputs.values())))]
     if not blank:
         return list(records)
     if config.evaluation.empty_texts == "refuse":

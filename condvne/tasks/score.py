@@ -9,7 +9,8 @@ from pathlib import Path
 from condvne.data.config import ScoreConfig, plain_settings
 from condvne.data.embeddings import load_encoder
 from condvne.data.results import Scores
-from condvne.data.storage import run_folder, write_whole
+from condvne.data.runfolders import run_folder
+from condvne.data.storage import write_whole
 from condvne.data.tables import OutputTable, read_table
 from condvne.data.text.lexical import DistinctCounter, text_ngrams
 from condvne.data.versions import installed_versions
@@ -44,9 +45,10 @@ def score_table(config: ScoreConfig, folder: Path, *, progress: Progress, ranks:
     progress("reading the file", 1, 1)
     if config.reference is not None and config.reference not in table.groups:
         raise ConfigError(f"reference {config.reference!r} is none of the groups, {', '.join(table.groups)}.")
-    ranks.agree(_content(table), "contents of the file")
+    content = _content(table)
+    ranks.agree({"sha256": content}, "contents of the file")
     comparison = _comparison(config, table)
-    with run_folder(folder, settings, versions, ranks) as run:
+    with run_folder(folder, settings, versions, ranks, {config.file: content}) as run:
         scores = evaluate(
             comparison,
             Heading(Path(config.file).name, "score", config.seed, settings, versions, [*run.notes, *table.notes]),
@@ -63,10 +65,10 @@ def score_table(config: ScoreConfig, folder: Path, *, progress: Progress, ranks:
         return scores
 
 
-def _content(table: OutputTable) -> dict[str, str]:
+def _content(table: OutputTable) -> str:
     """A hash of what was read from the file."""
     whole = json.dumps([table.ids, table.conditions, {name: table.groups[name] for name in table.groups}])
-    return {"sha256": hashlib.sha256(whole.encode()).hexdigest()}
+    return hashlib.sha256(whole.encode()).hexdigest()
 
 
 def _comparison(config: ScoreConfig, table: OutputTable) -> Comparison:

@@ -10,7 +10,8 @@ import torch
 import transformers
 
 from condvne.data.config import Encoder
-from condvne.data.encoders import TruncatingEncoder, fingerprint, load_encoder, package_folder
+from condvne.data.encoders import TruncatingEncoder, load_encoder, package_folder
+from condvne.data.fingerprints import files_fingerprint, fingerprint
 from condvne.errors import ConfigError
 from tests.models import byte_tokenizer
 
@@ -94,7 +95,7 @@ def test_the_name_of_a_folder_follows_its_content_not_its_place(folder: Path, tm
 
 
 def test_large_files_are_fingerprinted_by_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("condvne.data.encoders._WHOLE_BYTES", 1 << 20)
+    monkeypatch.setattr("condvne.data.fingerprints.WHOLE_MODEL_BYTES", 1 << 20)
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(1 << 20, generator=generator).numpy()
     (tmp_path / "model.bin").write_bytes(weights.tobytes())
@@ -102,6 +103,17 @@ def test_large_files_are_fingerprinted_by_samples(tmp_path: Path, monkeypatch: p
     assert fingerprint(tmp_path) == before
     (tmp_path / "model.bin").write_bytes((weights * 1.001).tobytes())
     assert fingerprint(tmp_path) != before
+
+
+def test_files_are_fingerprinted_by_name_order_and_content(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    first.write_text("one\n")
+    second.write_text("two\n")
+    whole = files_fingerprint([first, second])
+    assert files_fingerprint([first, second]) == whole
+    assert files_fingerprint([second, first]) != whole
+    second.write_text("Two\n")
+    assert files_fingerprint([first, second]) != whole
 
 
 def test_a_name_of_the_hub_is_known_by_its_commit(

@@ -152,7 +152,7 @@ def test_pair_record_has_the_flat_form_and_comes_back(tmp_path: Path) -> None:
 
 def test_duplicate_ids_name_both_lines(tmp_path: Path) -> None:
     lines = [dump(pair(name).to_json()) for name in ("a", "b", "a")]
-    with pytest.raises(DataError, match=r"a\.jsonl:3: id 'a' was already given in row 1"):
+    with pytest.raises(DataError, match=r"a\.jsonl:3: id 'a' was already given in line 1"):
         read_pair_records(write(tmp_path, "\n".join(lines)))
 
 

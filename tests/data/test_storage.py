@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import resource
-import signal
 import stat
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from condvne.data.config import Evaluation
 from condvne.data.records import read_jsonl
-from condvne.data.storage import AppendLog, claim_run_folder, load_tensors, save_tensors, whole_file, write_whole
+from condvne.data.runfolders import claim_run_folder
+from condvne.data.storage import AppendLog, load_tensors, save_tensors, whole_file, write_whole
 from condvne.errors import DataError, RunError
 
 ROOT = Path(__file__).parents[2]
@@ -166,86 +162,6 @@ def test_refused_record_leaves_no_part_of_its_block(tmp_path: Path) -> None:
     with AppendLog(path) as log, pytest.raises(DataError, match="record 'b'"):
         log.append([{"id": "a"}, {"id": "b", "x": math.nan}])
     assert path.read_bytes() == b""
-
-
-KILLED = """
-import os, sys, time
-from condvne.data.storage import AppendLog, claim_run_folder
-claim_run_folder(sys.argv[1], {"n": 1}, {})
-with AppendLog(sys.argv[1] + "/a.jsonl") as log:
-    log.append({"a": i} for i in range(3))
-    os.write(log._file, b'{"a": 3, "te')
-    open(sys.argv[1] + "/.b.json.1-ab.partial", "w").close()
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-
-def test_one_process_at_a_time_and_a_killed_one_is_followed(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    command = [sys.executable, "-c", KILLED, str(folder)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "held\n"
-        with pytest.raises(RunError, match=rf"run: process {writer.pid} is writing to this folder"):
-            claim_run_folder(folder, {"n": 1}, {})
-        writer.send_signal(signal.SIGKILL)
-    assert visible(folder) == [".b.json.1-ab.partial", ".lock", "a.jsonl", "config.json", "versions.json"]
-    with claim_run_folder(folder, {"n": 1}, {}) as claimed, AppendLog(folder / "a.jsonl") as log:
-        assert claimed.resumed
-        log.append([{"a": 3}])
-    assert rows(folder / "a.jsonl") == [0, 1, 2, 3]
-    assert visible(folder) == [".lock", "a.jsonl", "config.json", "versions.json"]
-
-
-def test_lock_is_held_until_release(tmp_path: Path) -> None:
-    claimed = claim_run_folder(tmp_path, {"n": 1}, {})
-    with pytest.raises(RunError, match=f"process {os.getpid()} is writing"):
-        claim_run_folder(tmp_path, {"n": 1}, {})
-    claimed.release()
-    claimed.release()
-    claim_run_folder(tmp_path, {"n": 1}, {}).release()
-
-
-def test_run_folder_holds_configuration_and_versions(tmp_path: Path) -> None:
-    config = {"name": "é", "seed": 0, "evaluation": Evaluation.model_validate({}).model_dump(mode="json"), "t": (1, 2)}
-    with claim_run_folder(tmp_path / "run", config, {"torch": "2.0"}) as claimed:
-        assert not claimed.resumed
-        assert claimed.notes == []
-    stored = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert stored["evaluation"]["robustness_orders"][-1] == "inf"
-    assert stored["t"] == [1, 2]
-    assert json.loads((tmp_path / "run" / "versions.json").read_text()) == {"torch": "2.0"}
-    with claim_run_folder(tmp_path / "run", config, {"torch": "2.1", "numpy": "2"}) as claimed:
-        assert claimed.resumed
-        assert claimed.notes == ["the run was begun with other versions: torch 2.0 → 2.1, numpy None → 2"]
-
-
-def test_other_configuration_is_refused_by_name(tmp_path: Path) -> None:
-    first = {"seed": 0, "pairs": {"count": 10, "prefix_tokens": 3}, "old": True, "sizes": [1, 2]}
-    claim_run_folder(tmp_path, first, {}).release()
-    other = {"seed": 0, "pairs": {"count": 20, "prefix_tokens": 3}, "sizes": [1]}
-    with pytest.raises(RunError) as caught:
-        claim_run_folder(tmp_path, other, {})
-    assert "pairs.count (10 there, 20 now), sizes ([1, 2] there, [1] now), old (True there, not set now)" in str(
-        caught.value
-    )
-    assert "choose another folder" in str(caught.value)
-    assert json.loads((tmp_path / "config.json").read_text()) == first
-    claim_run_folder(tmp_path, first, {}).release()  # the refusal gave the lock back
-
-
-def test_foreign_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("precious")
-    with pytest.raises(RunError, match=r"holds 'thesis\.tex' but no config\.json"):
-        claim_run_folder(tmp_path, {}, {})
-    assert visible(tmp_path) == [".lock", "thesis.tex"]
-
-
-def test_unreadable_configuration_is_named(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(RunError, match=r"config\.json: cannot be read as JSON"):
-        claim_run_folder(tmp_path, {}, {})
 
 
 def test_tensors_come_back(tmp_path: Path) -> None:

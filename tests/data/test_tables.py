@@ -32,7 +32,7 @@ def long(folder: Path, rows: list[tuple[str, str, Any]], **settings: Any) -> Out
 
 def test_wide_rows(tmp_path: Path) -> None:
     found = table(tmp_path, WIDE)
-    assert found == OutputTable(["one", "two"], ["1", "2"], {"a": [["x"], ["z"]], "b": [["y"], ["w"]]}, [])
+    assert found == OutputTable(["one", "two"], ["line 1", "line 2"], {"a": [["x"], ["z"]], "b": [["y"], ["w"]]}, [])
     assert list(table(tmp_path, WIDE, ("b", "a")).groups) == ["b", "a"]
     assert list(table(tmp_path, WIDE, ("a",)).groups) == ["a"]
 
@@ -67,7 +67,7 @@ def test_long_rows_are_collected_in_order(tmp_path: Path) -> None:
     ]
     found = long(tmp_path, rows)
     assert found.conditions == ["one", "two"]
-    assert found.ids == ["1", "2"]
+    assert found.ids == ["line 1", "line 2"]
     assert found.groups == {"m": [["x", "v"], ["y"]], "n": [["z", "u"], ["w"]]}
     assert found.notes == []
 
@@ -80,7 +80,7 @@ def test_equal_conditions_stay_apart_in_wide_form_only(tmp_path: Path) -> None:
 def test_duplicate_ids_are_named(tmp_path: Path) -> None:
     rows = [{"id": key, **WIDE[0]} for key in ("q1", 2, "q1")]
     assert table(tmp_path, rows[:2]).ids == ["q1", "2"]
-    with pytest.raises(DataError, match=r"t\.jsonl:3: id 'q1' was already given in row 1"):
+    with pytest.raises(DataError, match=r"t\.jsonl:3: id 'q1' was already given in line 1"):
         table(tmp_path, rows)
     with pytest.raises(DataError, match=r"t\.jsonl:2: has no field 'id'"):
         table(tmp_path, [rows[0], WIDE[1]])
@@ -121,6 +121,19 @@ def test_fields_that_are_named_twice_or_not_at_all(tmp_path: Path) -> None:
         table(tmp_path, WIDE, ("a", "b"), group="who")
 
 
+@pytest.mark.parametrize("text", ["\u200b", "\ufeff\u2060", "\x00", "\u00ad\u200d \n"])
+def test_characters_that_nobody_sees_are_no_text(tmp_path: Path, text: str) -> None:
+    with pytest.raises(DataError, match="1 field without a visible character: line 2, field 'a'"):
+        table(tmp_path, [WIDE[0], WIDE[1] | {"a": text}])
+    assert table(tmp_path, [WIDE[0] | {"a": f"{text}x"}, WIDE[1]]).groups["a"][0] == [f"{text}x"]
+
+
+def test_fields_given_twice_in_a_row_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"p": "one", "a": "x"}\n{"p": "two", "a": "y", "b": {"c": 1}, "a": "z"}\n')
+    with pytest.raises(DataError, match=r"t\.jsonl:2: is not usable JSON \(field 'a' comes twice in one object"):
+        read_table(tmp_path / "t.jsonl", condition="p", outputs=["a"])
+
+
 EMPTIES: list[dict[str, Any]] = [
     {"id": "k", "p": "one", "a": "x", "b": "y"},
     {"id": "l", "p": " \n", "a": "x", "b": "y"},
@@ -132,12 +145,11 @@ EMPTIES: list[dict[str, Any]] = [
 def test_empty_texts_are_refused_by_row(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         table(tmp_path, EMPTIES)
-    assert "5 fields without a visible character: row l, field 'p'; row m, field 'a'; row m, field 'b'; row n" in str(
-        caught.value
-    )
+    shown = "5 fields without a visible character: line 2 (id 'l'), field 'p'; line 3 (id 'm'), field 'a'; line 3"
+    assert shown in str(caught.value)
     assert "--empty drop" in str(caught.value)
     many = [{"id": f"r{i}", "p": "one", "a": "", "b": "y"} for i in range(9)]
-    with pytest.raises(DataError, match=r"9 fields .* row r4, field 'a'; … \(9 in all\)"):
+    with pytest.raises(DataError, match=r"9 fields .* line 5 \(id 'r4'\), field 'a'; … \(9 in all\)"):
         table(tmp_path, many)
 
 
@@ -145,9 +157,9 @@ def test_empty_texts_are_dropped_everywhere_when_asked(tmp_path: Path) -> None:
     found = table(tmp_path, EMPTIES, empty="drop")
     assert (found.conditions, found.ids, found.groups) == (["one"], ["k"], {"a": [["x"]], "b": [["y"]]})
     assert len(found.notes) == 1
-    assert found.notes[0].startswith("3 conditions with empty texts left out in all groups: row l, field 'p'; row m")
+    assert found.notes[0].startswith("3 conditions with empty texts left out in all groups: line 2 (id 'l'), field 'p'")
     rows = [("one", "m", "x"), ("two", "m", ""), ("one", "n", "y"), ("two", "n", "y")]
-    with pytest.raises(DataError, match="1 field without a visible character: row 2, field 'out'"):
+    with pytest.raises(DataError, match="1 field without a visible character: line 2, field 'out'"):
         long(tmp_path, rows)
     assert long(tmp_path, rows, empty="drop").groups == {"m": [["x"]], "n": [["y"]]}
     with pytest.raises(DataError, match=r"no condition is left to score .*4 conditions with empty"):
@@ -176,12 +188,12 @@ def test_numbers_of_outputs_that_differ(tmp_path: Path) -> None:
     rows[1]["b"] = ["3", "4"]
     with pytest.raises(DataError) as caught:
         table(tmp_path, rows)
-    assert "condition 'two' (row 2) has different numbers of outputs, 3 in group 'a', 2 in group 'b'" in str(
+    assert "condition 'two' (line 2) has different numbers of outputs, 3 in group 'a', 2 in group 'b'" in str(
         caught.value
     )
     assert "--outputs-per-condition K (here at most 2)" in str(caught.value)
     with pytest.raises(
-        DataError, match=r"condition 'one' \(row 1\) has different numbers of outputs, 2 in group 'm', 1 in"
+        DataError, match=r"condition 'one' \(line 1\) has different numbers of outputs, 2 in group 'm', 1 in"
     ):
         long(tmp_path, [("one", "m", "x"), ("one", "m", "y"), ("one", "n", "z")])
 

@@ -33,6 +33,17 @@ class KernelChoice(Settings):
     gamma: float = Field(default=1.0, gt=0)
     coef0: float = Field(default=1.0, ge=0)
 
+    @model_validator(mode="after")
+    def _belong_together(self) -> KernelChoice:
+        scaled = self.name in ("gaussian", "laplacian")
+        if not scaled and (self.bandwidth is not None or self.multiplier != 1):
+            raise ValueError(f"{self.name} has no bandwidth; leave out bandwidth and multiplier")
+        if self.bandwidth is not None and self.multiplier != 1:
+            raise ValueError("multiplier scales the median bandwidth; leave it out where bandwidth is given")
+        if self.name != "polynomial" and (self.degree, self.gamma, self.coef0) != (3, 1, 1):
+            raise ValueError(f"degree, gamma and coef0 belong to polynomial, not to {self.name}; leave them out")
+        return self
+
 
 class Kernels(Settings):
     """One kernel for the conditions, one for the outputs."""

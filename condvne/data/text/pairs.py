@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from condvne.data.config import Pairs, Paragraphs
-from condvne.data.records import PairRecord, clean_text
+from condvne.data.records import PairRecord, clean_text, has_visible
 from condvne.data.seeding import seeded_key
 from condvne.data.text.corpus import Document, candidates
 from condvne.errors import DataError
@@ -142,7 +142,7 @@ def _pair_stream(
             for number, ids in enumerate(cuts, start=1):
                 record_id = name if paragraphs.pairs_per_document == 1 else f"{name}#{number}"
                 record = _record(record_id, ids, tokenizer, pairs)
-                if record.prefix.strip() and record.training.strip():
+                if has_visible(record.prefix) and has_visible(record.training):
                     yield record
                 else:
                     counts.blank_ids.append(record_id)

@@ -29,6 +29,7 @@ def _program(verbose: Annotated[bool, typer.Option(help="Show what the libraries
         for library in ("sentence_transformers", "datasets", "httpx", "huggingface_hub"):
             logging.getLogger(library).setLevel(logging.ERROR)
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+        os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # it sets its loggers' level when it is imported
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 

@@ -34,7 +34,13 @@ def display(ranks: Ranks) -> Iterator[Report]:
                 tasks[stage] = bars.add_task(stage, total=total)
             bars.update(tasks[stage], completed=done, total=total)
 
-        yield report
+        try:
+            yield report
+        except BaseException:
+            for task in bars.tasks:  # a bar that stands still would say that work goes on
+                if not task.finished:
+                    bars.remove_task(task.id)
+            raise
 
 
 def present(scores: Scores, folder: Path) -> None:

@@ -335,9 +335,9 @@ def median_distance(x: Tensor, *, norm: float = 2.0, generator: torch.Generator 
     m = rows.shape[-2]
     if m < 2:
         return rows.new_zeros(rows.shape[:-2])
-    # Brought near one, by a power of two: squares of very small and very large entries leave the range of floats.
+    # Brought near one: squares of very small and very large entries leave the range of floats.
     largest = (rows - rows.mean(-2, keepdim=True)).abs().amax((-2, -1), keepdim=True)
-    scale = torch.exp2(torch.frexp(largest).exponent.to(torch.float64).clamp(-1000, 1000))
+    scale = torch.where(largest > 0, largest, 1.0)
     rows = rows / scale
     # Differences, not inner products: only so do equal rows have a distance of exactly zero.
     square = torch.cdist(rows, rows, p=norm, compute_mode="donot_use_mm_for_euclid_dist")

@@ -35,6 +35,8 @@ class SketchedStream:
     """
 
     def __init__(self, sketch: JointSketch) -> None:
+        if not isinstance(sketch, JointSketch):
+            raise InputError(f"sketch must be a JointSketch, from JointSketch.draw(...), not {type(sketch).__name__}.")
         self.sketch = sketch
         whole: Sides = tuple(range(len(sketch.kernels)))
         self._covariances = {sides: SketchedCovariance.of(sketch, sides) for sides in dict.fromkeys((whole, (0,)))}

@@ -88,7 +88,7 @@ def _parse(text: str, where: str) -> Any:
         )
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, character {error.colno}" if error.lineno > 1 else f"character {error.colno}"
-        raise DataError(f"{where}: is not valid JSON ({error.msg} at {place}).") from error
+        raise DataError(f"{where}: is not valid JSON ({error.msg} at {place}); mend it there.") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: is not usable JSON ({error}).") from error
 

@@ -100,8 +100,9 @@ def resolved_device(device: str, local: int = 0) -> torch.device:
         chosen = torch.device(device)
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise ConfigError(f"device: {device!r} cannot be used here ({reason}); use auto or cpu.") from error
+        first = str(error).splitlines()[0].partition(". ")[0].rstrip(".")
+        reason = "torch knows no such device" if first.startswith(("Expected one of", "Invalid device")) else first
+        raise ConfigError(f"device: {device!r} cannot be used here ({reason}); use auto, cpu or cuda.") from error
     return chosen
 
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from condvne.data.config import FileCorpus, GapConfig, plain_settings
+from condvne.data.config import Evaluation, FileCorpus, GapConfig, plain_settings
 from condvne.data.embeddings import load_encoder
 from condvne.data.fingerprints import files_fingerprint, fingerprint
 from condvne.data.listing import listed
@@ -25,6 +25,7 @@ from condvne.data.runfolders import run_folder
 from condvne.data.storage import AppendLog, write_whole
 from condvne.data.text.corpus import corpus_files, documents
 from condvne.data.text.generation import generate, load_model
+from condvne.data.text.language_model import check_context
 from condvne.data.text.lexical import DistinctCounter, Ngram, text_ngrams, token_ngrams
 from condvne.data.text.pairs import make_pairs
 from condvne.data.versions import installed_versions
@@ -56,12 +57,13 @@ def measure_gap(config: GapConfig, folder: Path, *, progress: Progress, ranks: R
         pairs, notes = _pairs(config, run.path, loaded, progress, ranks)
         records = _generations(config, run.path, pairs, loaded, progress, notes, ranks)
         kept = _without_blanks(config, records, notes)
+        evaluation = _reachable(config.evaluation, len(kept), notes)
         scores = evaluate(
             _comparison(config, kept),
             Heading(config.name, "gap", config.seed, settings, versions, [*run.notes, *notes]),
             encoder=load_encoder(config.encoder, device),
             kernels=config.kernels,
-            settings=config.evaluation,
+            settings=evaluation,
             cache=run.path / "embeddings",
             device=device,
             progress=progress,
@@ -98,13 +100,14 @@ def _pairs_of_folder(
     path, notes_path = folder / "pairs.jsonl", folder / "pairs.notes.json"
     if not path.exists():
         progress("reading the corpus", 0, 1)
-        _, tokenizer = loaded()
+        model, tokenizer = loaded()
+        check_context(model, config.pairs.prefix_tokens, config.pairs.continuation_tokens)
         report = make_pairs(documents(config.corpus), tokenizer, config.paragraphs, config.pairs, config.seed)
         write_whole(notes_path, json.dumps(report.counts.notes(), indent=2) + "\n")
         write_whole(path, "".join(dump(record.to_json()) + "\n" for record in report.records))
         progress("reading the corpus", 1, 1)
     notes: list[str] = json.loads(notes_path.read_text(encoding="utf-8"))
-    return read_pair_records(path), notes
+    return _stored(path), notes
 
 
 def _generations(
@@ -143,10 +146,18 @@ def _shared(records: list[PairRecord], ranks: Ranks) -> list[PairRecord]:
 
 
 def _finished(path: Path, names: Sequence[str], pairs: Sequence[PairRecord]) -> list[PairRecord]:
-    records = read_pair_records(path, groups=names)
+    records = _stored(path, names)
     if [record.id for record in records] != [pair.id for pair in pairs[: len(records)]]:
         raise RunError(f"{path}: its records are not the first of pairs.jsonl; choose another folder for this run.")
     return records
+
+
+def _stored(path: Path, groups: Sequence[str] = ()) -> list[PairRecord]:
+    try:
+        return read_pair_records(path, groups=groups)
+    except DataError as error:
+        reason = str(error).removesuffix(".")
+        raise RunError(f"{reason}; mend it, or remove {path.name} to have it made again.") from error
 
 
 def _continued(config: GapConfig, block: Sequence[PairRecord], loaded: Loaded, notes: list[str]) -> list[PairRecord]:
@@ -191,6 +202,15 @@ def _without_blanks(config: GapConfig, records: Sequence[PairRecord], notes: lis
     if not kept:
         raise DataError("every record has an empty or white-space continuation; nothing is left to score.")
     return kept
+
+
+def _reachable(evaluation: Evaluation, available: int, notes: list[str]) -> Evaluation:
+    """Sizes beyond the pairs that are left come down to them: what was generated is not lost for want of a few."""
+    beyond = [n for n in evaluation.sizes if n > available]
+    if not beyond:
+        return evaluation
+    notes.append(f"sizes {listed(beyond)} were lowered to the {available} pairs that are left")
+    return evaluation.model_copy(update={"sizes": sorted({min(n, available) for n in evaluation.sizes})})
 
 
 def _comparison(config: GapConfig, records: Sequence[PairRecord]) -> Comparison:

@@ -343,3 +343,8 @@ def test_without_a_process_group_the_sum_over_ranks_is_a_copy() -> None:
     assert torch.equal(copy.sum(), covariance.sum())
     copy.update(unit_rows(1, 2))
     assert (covariance.count, copy.count) == (10, 11)
+
+
+def test_a_stream_needs_a_sketch() -> None:
+    with pytest.raises(cv.InputError, match=r"sketch must be a JointSketch, from JointSketch\.draw\(\.\.\.\), not str"):
+        SketchedStream("x")  # type: ignore[arg-type]

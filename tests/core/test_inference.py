@@ -11,7 +11,7 @@ from torch import Tensor
 
 import condvne as cv
 from condvne.core.groups import OutputGroup, conditional_entropies
-from condvne.core.inference import Statistics, curves, subsample
+from condvne.core.inference import PairedGap, Statistics, curves, subsample
 from tests.core.pairs import gaussian_groups
 
 KERNEL = cv.Gaussian(1.0)
@@ -128,3 +128,25 @@ def test_a_statistic_that_is_undefined_somewhere_has_no_curve() -> None:
 
     points = curves(score, available=10, sizes=[3], repeats=8, seed=0, reference=None)
     assert {p.metric for p in points} == {"always"}
+
+
+def test_rounding_is_neither_spread_nor_direction() -> None:
+    noise = iter([0.0, 1e-17, -1e-17, 2e-17] * 100)
+
+    def statistics(rows: Tensor) -> dict[tuple[str, str], float]:
+        return {("a", "d"): 0.058 + next(noise), ("b", "d"): 0.058 - next(noise)}
+
+    (a, b) = curves(statistics, available=100, sizes=[20], repeats=5, seed=0, reference="a")
+    assert (a.std, b.std) == (0.0, 0.0)
+    assert b.gap == PairedGap(0.0, 0.0, 0.0)
+
+
+def test_subsamples_of_few_conditions_give_no_interval() -> None:
+    def statistics(rows: Tensor) -> dict[tuple[str, str], float]:
+        return {("a", "d"): 1.0, ("b", "d"): 1 / len(rows)}
+
+    points = curves(statistics, available=100, sizes=[2, 4, 5], repeats=5, seed=0, reference="a")
+    gaps = {p.n: p.gap for p in points if p.group == "b"}
+    assert gaps[2] == PairedGap(-0.5, None, None)
+    assert gaps[4] == PairedGap(-0.75, None, None)
+    assert gaps[5] == PairedGap(0.2 - 1, 0.2 - 1, 0.2 - 1)

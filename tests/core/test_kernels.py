@@ -320,3 +320,13 @@ def test_broadcast_second_set() -> None:
         both = torch.stack([kernel.gram(x, z[0]), kernel.gram(x, z[1])])
         torch.testing.assert_close(kernel.gram(x, z), both)
     assert gradgradcheck(KERNELS["laplacian"].gram, (x, z))
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-200, 1e-160, 1e160, 1e200, 1e300])
+@pytest.mark.parametrize("kernel", [cv.Gaussian, cv.Laplacian])
+def test_the_median_bandwidth_follows_any_scale(kernel: type[cv.Gaussian], scale: float) -> None:
+    x = points(20, 3, seed=0)
+    bandwidth, unscaled = kernel().fit(scale * x).bandwidth, kernel().fit(x).bandwidth
+    assert isinstance(unscaled, float)
+    assert bandwidth == pytest.approx(scale * unscaled, rel=1e-12)
+    torch.testing.assert_close(cv.vendi(scale * x, kernel=kernel()), cv.vendi(x, kernel=kernel()))

@@ -246,6 +246,9 @@ def test_white_space_continuations_are_refused_by_id_or_dropped_and_counted(mate
         run(refusing, tmp_path / "refusing")
     scores = run(dropping, tmp_path / "dropping")
     assert scores.available < 80
+    scores = run(gap_settings(material), folder)
+    assert scores.sizes == [20, 40, 79]
+    assert any("sizes 80 were lowered to the 79 pairs that are left" in note for note in scores.notes)
     assert any("left out of all groups" in note for note in scores.notes)
 
 
@@ -255,10 +258,11 @@ def test_a_corpus_without_a_valid_paragraph_is_refused(tmp_path: Path) -> None:
         run(gap_settings(tmp_path), tmp_path / "run")
 
 
-def test_sequences_over_the_context_are_refused(tmp_path: Path) -> None:
+def test_sequences_over_the_context_are_refused_before_the_corpus_is_read(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "corpus.jsonl", documents=1)
     settings = gap_settings(tmp_path, pairs={"count": 20, "prefix_tokens": 50, "continuation_tokens": 40})
     settings["evaluation"] = {"sizes": [20], "repeats": 2}
-    with pytest.raises(cv.InputError, match="context"):
+    with pytest.raises(cv.ConfigError, match="exceed the model's context of 64 tokens"):
         run(settings, tmp_path / "run")
 
 
@@ -277,3 +281,30 @@ def test_other_architectures_run_end_to_end(family: str, tmp_path: Path) -> None
     }
     scores = run(settings, tmp_path / "run")
     assert scores.groups == GROUPS
+
+
+def test_changed_inputs_are_refused_and_a_missing_corpus_is_not(tmp_path: Path) -> None:
+    settings = gap_settings(tmp_path, pairs={"count": 80})
+    run(settings, tmp_path / "run")
+    corpus = tmp_path / "corpus.jsonl"
+    whole = corpus.read_text()
+    corpus.write_text(whole.replace("The parser", "The lexer"))
+    with pytest.raises(cv.RunError, match="its results are of the corpus as it was before"):
+        run(settings, tmp_path / "run")
+    corpus.unlink()
+    run(settings, tmp_path / "run")
+    (tmp_path / "model" / "generation_config.json").write_text('{"temperature": 0.5}')
+    with pytest.raises(cv.RunError, match=r"its results are of the model in .*model as it was before"):
+        run(settings, tmp_path / "run")
+
+
+def test_a_broken_record_is_named_with_its_remedy(tmp_path: Path) -> None:
+    settings = gap_settings(tmp_path)
+    run(settings, tmp_path / "run")
+    records = tmp_path / "run" / "records.jsonl"
+    lines = records.read_text().splitlines(keepends=True)
+    records.write_text("".join([*lines[:3], lines[3][:40] + "\n", *lines[4:]]))
+    with pytest.raises(
+        cv.RunError, match=r"records\.jsonl:4: is not valid JSON .*remove records\.jsonl to have it made"
+    ):
+        run(settings, tmp_path / "run")

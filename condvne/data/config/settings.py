@@ -87,7 +87,7 @@ def _clause(model: type[BaseModel], fault: Any, names: Mapping[str, str]) -> str
     key = ".".join(location)
     if fault["type"] != "extra_forbidden":
         return f"{names.get(key, key) or 'settings'}: {_said(fault)}"
-    near = difflib.get_close_matches(location[-1], _field_names(model), n=1, cutoff=0.5)
+    near = difflib.get_close_matches(location[-1], _field_names(model, location[:-1]), n=1, cutoff=0.5)
     return f"{key}: no such setting" + (f"; did you mean {near[0]}?" if near else "")
 
 
@@ -95,10 +95,10 @@ def _said(fault: Any) -> str:
     """What is wrong with a value, and what it was."""
     context, kind = fault.get("ctx", {}), fault["type"]
     wanted = {
-        "greater_than": "must be above {gt}",
-        "greater_than_equal": "must be at least {ge}",
-        "less_than": "must be below {lt}",
-        "less_than_equal": "must be at most {le}",
+        "greater_than": "must be above {gt:g}",
+        "greater_than_equal": "must be at least {ge:g}",
+        "less_than": "must be below {lt:g}",
+        "less_than_equal": "must be at most {le:g}",
         "too_short": "must name at least {min_length}",
         "literal_error": "must be {expected}",
         "string_pattern_mismatch": "must match {pattern}",
@@ -127,17 +127,20 @@ def _said(fault: Any) -> str:
     return f"{text}, not {fault['input']!r}"
 
 
-def _field_names(model: type[BaseModel]) -> list[str]:
-    names: set[str] = set()
-    pending: list[Any] = [model]
-    while pending:
-        annotation = pending.pop()
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            names.update(annotation.model_fields)
-            pending.extend(f.annotation for f in annotation.model_fields.values())
-        else:
-            pending.extend(getattr(annotation, "__args__", ()))
-    return sorted(names)
+def _field_names(model: type[BaseModel], location: list[str]) -> list[str]:
+    """The settings that may stand at a place."""
+    models = [model]
+    for part in location:
+        fields = [m.model_fields[part] for m in models if part in m.model_fields]
+        if fields:  # else the part is the tag of a union or the index of a list
+            models = [m for field in fields for m in _models(field.annotation)]
+    return sorted({name for m in models for name in m.model_fields})
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [m for inner in getattr(annotation, "__args__", ()) for m in _models(inner)]
 
 
 def plain_settings(config: Settings) -> dict[str, Any]:

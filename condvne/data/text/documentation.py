@@ -94,7 +94,7 @@ def _docstrings(name: str, source: Path) -> Iterator[tuple[str, str]]:
                 warnings.simplefilter("ignore")  # the parser warns of other people's escape sequences
                 tree = ast.parse(file.read_bytes())
         except (SyntaxError, ValueError, RecursionError) as error:
-            _log.warning("%s is not valid Python (%s) and is left out.", file, error)
+            _log.info("%s is not valid Python (%s) and is left out.", file, error)
             continue
         yield from _docstrings_of(tree, module)
 

@@ -98,6 +98,16 @@ def context_length(model: Any) -> int | None:
     return next((value for value in values if isinstance(value, int) and value > 0), None)
 
 
+def check_context(model: Any, prefix_tokens: int, continuation_tokens: int) -> None:
+    """Raises ConfigError where prefix and continuation together are longer than the model's context."""
+    limit = context_length(model)
+    if limit is not None and prefix_tokens + continuation_tokens > limit:
+        raise ConfigError(
+            f"pairs: prefix_tokens {prefix_tokens} and continuation_tokens {continuation_tokens} exceed the model's "
+            f"context of {limit} tokens; shorten either."
+        )
+
+
 def pad_id(model: Any, tokenizer: Any) -> int:
     """An id to pad with; masked, so that its value never matters, but it must have an embedding."""
     rows = model.get_input_embeddings().weight.shape[0]

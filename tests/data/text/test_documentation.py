@@ -46,7 +46,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_docstrings_of_a_package(package: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         texts = dict(installed_documentation(["toy_documented"], standard_library=False))
     assert texts == {
         "toy_documented": "The package.",

@@ -104,13 +104,14 @@ class DensityState:
             return self.covariance().square().sum((-2, -1))
         sides = tuple(k.prepare(x)[0] for k, x in zip(self.kernels, self.features, strict=True))
         weights = self.weights if self.weights is not None else sides[0].new_full((self.n,), 1 / self.n)
+        kernels = tuple(k.settled(u) for k, u in zip(self.kernels, sides, strict=True))
         spans = list(self._spans())
         differentiable = torch.is_grad_enabled() and any(t.requires_grad for t in (*sides, weights))
         total: Tensor | None = None
         for i, rows in enumerate(spans):
             for columns in spans[i:]:
                 blocks = [u[..., rows, :] for u in sides] + [u[..., columns, :] for u in sides]
-                tile = partial(self._tile_purity, rows == columns)
+                tile = partial(_tile_purity, kernels, rows == columns)
                 arguments = (weights[..., rows], weights[..., columns], *blocks)
                 part: Tensor
                 if differentiable and len(spans) > 1:  # tiles are made again in backward rather than kept
@@ -120,16 +121,6 @@ class DensityState:
                 total = part if total is None else total + part
         assert total is not None  # n >= 1 was checked at the door
         return total
-
-    def _tile_purity(self, diagonal: bool, w_rows: Tensor, w_columns: Tensor, *blocks: Tensor) -> Tensor:
-        half = len(blocks) // 2
-        tile: Tensor | None = None
-        for kernel, u, v in zip(self.kernels, blocks[:half], blocks[half:], strict=True):
-            values = kernel.evaluate(u) if diagonal else kernel.evaluate(u, v)
-            tile = values if tile is None else _product(tile, values)
-        assert tile is not None
-        total = ((tile.square() @ w_columns[..., None]).squeeze(-1) * w_rows).sum(-1)
-        return total if diagonal else 2 * total
 
     def _gram_of(self, side: int) -> Tensor:
         kernel = self.kernels[side]
@@ -148,6 +139,19 @@ def weighted_gram(K: Tensor, weights: Tensor | None) -> Tensor:
         return K / K.shape[-1]
     root = _root(weights)
     return root[..., :, None] * K * root[..., None, :]
+
+
+def _tile_purity(
+    kernels: tuple[Kernel, ...], diagonal: bool, w_rows: Tensor, w_columns: Tensor, *blocks: Tensor
+) -> Tensor:
+    half = len(blocks) // 2
+    tile: Tensor | None = None
+    for kernel, u, v in zip(kernels, blocks[:half], blocks[half:], strict=True):
+        values = kernel.evaluate(u) if diagonal else kernel.evaluate(u, v)
+        tile = values if tile is None else _product(tile, values)
+    assert tile is not None
+    total = ((tile.square() @ w_columns[..., None]).squeeze(-1) * w_rows).sum(-1)
+    return total if diagonal else 2 * total
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
 
 from condvne.core.checks import answer_dtype, check_leading_shapes, checked_features
+from condvne.core.manhattan import ManhattanDistance
 from condvne.core.spectral import as_number, in_double
 from condvne.errors import InputError
 
@@ -37,6 +38,10 @@ class Kernel(ABC):
     @abstractmethod
     def evaluate(self, u: Tensor, v: Tensor | None = None) -> Tensor:
         """Block of kernel values (..., n, m) of prepared rows; without `v`, u against itself, diagonal exactly 1."""
+
+    def settled(self, prepared: Tensor) -> Kernel:
+        """The same kernel for blocks of these prepared rows: what each block would ask of the device is asked once."""
+        return self
 
     def gram(self, x: Tensor, z: Tensor | None = None) -> Tensor:
         """Gram matrix.
@@ -167,6 +172,15 @@ class Gaussian(_BandwidthKernel):
     def _norm(self) -> float:
         return 2.0
 
+    _far: bool | None = field(default=None, kw_only=True, repr=False, compare=False)  # None: looked up in every block
+
+    def settled(self, prepared: Tensor) -> Gaussian:
+        return replace(self, _far=self._any_far(prepared.detach().square().sum(-1)))
+
+    @staticmethod
+    def _any_far(*square_norms: Tensor) -> bool:
+        return any(float(s.detach().amax()) > FAR for s in square_norms)
+
     def prepare(self, x: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         # Distances ignore a common shift, rounding does not: data far from the origin would lose their spread.
         origin = x.detach().mean(dim=-2, keepdim=True)
@@ -177,7 +191,7 @@ class Gaussian(_BandwidthKernel):
         products = u @ w.mT
         of_u, of_w = u.square().sum(-1), w.square().sum(-1)
         distances = products.mul_(-2).add_(of_u[..., :, None]).add_(of_w[..., None, :])
-        if float(torch.maximum(of_u.detach().amax(), of_w.detach().amax())) > FAR:
+        if self._any_far(of_u, of_w) if self._far is None else self._far:
             exact = torch.cdist(u.detach(), w.detach(), compute_mode="donot_use_mm_for_euclid_dist").square_()
             distances = _with_value(distances, exact)
         if v is None:
@@ -201,7 +215,7 @@ class Laplacian(_BandwidthKernel):
         return tuple(self._scaled(rows) for rows in (x, *others))
 
     def evaluate(self, u: Tensor, v: Tensor | None = None) -> Tensor:
-        distances: Tensor = _ManhattanDistance.apply(u, u if v is None else v)
+        distances: Tensor = ManhattanDistance.apply(u, u if v is None else v)
         return torch.exp(-distances)
 
 
@@ -393,42 +407,3 @@ def _unit_products(u: Tensor, v: Tensor | None) -> Tensor:
         eye = torch.eye(values.shape[-1], dtype=torch.bool, device=values.device)
         values = values.masked_fill(eye, 1.0)
     return values
-
-
-class _ManhattanDistance(torch.autograd.Function):
-    """Σ_d |u_id - v_jd| without an n × m × d temporary, twice differentiable (torch.cdist is so only once)."""
-
-    @staticmethod
-    def forward(ctx: Any, u: Tensor, v: Tensor) -> Tensor:
-        ctx.save_for_backward(u, v)
-        return torch.cdist(u, v, p=1.0)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        u, v = ctx.saved_tensors
-        pulled: tuple[Tensor, Tensor] = _ManhattanPullback.apply(grads[0], u, v)
-        return pulled
-
-
-class _ManhattanPullback(torch.autograd.Function):
-    """(G, u, v) to Σ_j G_ij sign(u_i - v_j) and Σ_i G_ij sign(v_j - u_i): linear in G, locally constant in u and v."""
-
-    @staticmethod
-    def forward(ctx: Any, grad: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(u, v)
-        with torch.enable_grad():
-            a, b = u.detach().requires_grad_(), v.detach().requires_grad_()
-            to_u, to_v = torch.autograd.grad(torch.cdist(a, b, p=1.0), (a, b), grad.contiguous())
-        return to_u, to_v
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        u, v = ctx.saved_tensors
-        to_u, to_v = grads
-        shape = torch.broadcast_shapes(u.shape[:-2], v.shape[:-2])  # type: ignore[no-untyped-call]
-        total = u.new_zeros((*shape, u.shape[-2], v.shape[-2]))
-        for d in range(u.shape[-1]):
-            sign = torch.sign(u[..., :, None, d] - v[..., None, :, d])
-            total += sign * (to_u[..., :, None, d] - to_v[..., None, :, d])
-        return total, None, None

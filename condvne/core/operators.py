@@ -134,7 +134,8 @@ class KernelOperators:
                 prepared = kernel.prepare(x)[0]
                 exact.append(kernel.evaluate(prepared[:PROBED_ROWS], prepared))
                 coarse = precision == "bfloat16" and not isinstance(kernel, Delta)  # labels are not to be rounded
-                sides.append(FeatureSide(kernel, rounded(kernel, prepared, torch.bfloat16 if coarse else dtype), dtype))
+                values = rounded(kernel, prepared, torch.bfloat16 if coarse else dtype)
+                sides.append(FeatureSide(kernel.settled(prepared), values, dtype))
         operators = cls(
             sides,
             terms,

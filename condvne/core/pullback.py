@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from condvne.core.density import DensityState
+from condvne.core.kernels import Kernel
 from condvne.core.operators import KernelOperators
 from condvne.core.tiles import rounded
 from condvne.errors import InputError
@@ -56,12 +57,14 @@ class _Pull:
         self.operators, self.state, self.gradients = operators, state, gradients
         self.root = operators.weights.detach().sqrt()
         self.coordinates: list[Tensor] = []
+        self.kernels: list[Kernel] = []
         self.origins: list[tuple[Tensor, Tensor] | None] = []
         for kernel, x in zip(state.kernels, state.features, strict=True):
             with torch.enable_grad():
                 leaf = x.detach().requires_grad_(x.requires_grad)
                 prepared = kernel.prepare(leaf)[0]
             self.origins.append((leaf, prepared) if prepared.requires_grad else None)
+            self.kernels.append(kernel.settled(prepared))
             self.coordinates.append(rounded(kernel, prepared.detach(), operators.dtype))
         self.sums = [None if o is None else torch.zeros_like(o[1]) for o in self.origins]
         self.root_sum = torch.zeros_like(self.root)
@@ -93,7 +96,7 @@ class _Pull:
         with torch.enable_grad():
             blocks = [
                 kernel.evaluate(*parts).to(self.operators.dtype)
-                for kernel, parts in zip(self.state.kernels, sides, strict=True)
+                for kernel, parts in zip(self.kernels, sides, strict=True)
             ]
             loss = torch.zeros((), dtype=self.operators.dtype, device=self.operators.device)
             for term, G in zip(self.operators.terms, self.gradients, strict=True):

@@ -239,3 +239,23 @@ def test_no_block_is_larger_than_a_tile() -> None:
     Counting.largest = 0
     operators.multiply([points(N, 2, 1), points(N, 2, 2)])
     assert Counting.largest == operators.tile**2 < N**2 // 4
+
+
+def test_far_points_are_looked_for_once_and_not_in_every_tile(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    original = Gaussian._any_far
+
+    def counted(*square_norms: Tensor) -> bool:
+        looked.append(1)
+        return original(*square_norms)
+
+    monkeypatch.setattr(Gaussian, "_any_far", staticmethod(counted))
+    x = torch.randn(300, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    state = DensityState((Gaussian(1.0),), (x,))
+    operators = KernelOperators.from_state(state, memory=0)
+    before = len(looked)
+    operators.multiply([torch.ones(300, 1, dtype=torch.float64)])
+    assert len(looked) == before
+    far = DensityState((Gaussian(1e-3),), (x,))
+    product = KernelOperators.from_state(far, memory=0).multiply([torch.ones(300, 1, dtype=torch.float64)])[0]
+    torch.testing.assert_close(product, far.density_matrix() @ torch.ones(300, 1, dtype=torch.float64))

@@ -18,7 +18,8 @@ from condvne.data.records import read_pair_records
 from condvne.data.results import Scores
 from condvne.data.text.generation import load_model
 from condvne.evaluation import Progress
-from condvne.tasks.gap import TRAINING, measure_gap
+from condvne.evaluation.textpairs import TRAINING
+from condvne.tasks.gap import measure_gap
 from tests.corpora import gap_settings, write_config, write_corpus
 
 GROUPS = [TRAINING, "greedy", "nucleus", "ancestral"]

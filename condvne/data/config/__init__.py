@@ -1,6 +1,6 @@
 """Validated configurations: one YAML a run, unknown keys refused with the nearest valid name; a module a command."""
 
-from condvne.data.config.gap import GapConfig, load_gap_config
+from condvne.data.config.gap import GapConfig, Recording, load_gap_config
 from condvne.data.config.generating import (
     ANCESTRAL,
     GREEDY,
@@ -39,6 +39,7 @@ __all__ = [
     "Model",
     "Pairs",
     "Paragraphs",
+    "Recording",
     "ScoreConfig",
     "Settings",
     "Strategy",

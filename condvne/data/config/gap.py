@@ -11,10 +11,9 @@ from condvne.data.config.scoring import Encoder, Evaluation, Kernels
 from condvne.data.config.settings import Settings, load_yaml, validate
 
 
-class GapConfig(Settings):
-    """`condvne gap`: a language model against the text it was trained on."""
+class Recording(Settings):
+    """Which pairs of a corpus a model continues, and how it decodes."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     seed: int = Field(default=0, ge=0)
     device: str = "auto"  # "auto": CUDA where there is one, else the CPU
     corpus: CorpusSource
@@ -22,6 +21,12 @@ class GapConfig(Settings):
     pairs: Pairs
     model: Model
     generation: Generation = Generation()
+
+
+class GapConfig(Recording):
+    """`condvne gap`: a language model against the text it was trained on."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     encoder: Encoder = Encoder()
     kernels: Kernels = Kernels()
     evaluation: Evaluation = Evaluation()

@@ -41,6 +41,7 @@ def embed(
     progress: Callable[[int, int], None] | None = None,
     note: Callable[[str], None] | None = None,
     block: int = 1024,
+    blank: bool = False,
     ranks: Ranks = SINGLE,
 ) -> Embedded:
     """Vectors of n texts, (n, d) float32 on the CPU; each distinct text is encoded once.
@@ -52,7 +53,8 @@ def embed(
     of texts is on disk, so that a run killed on the way goes on from there. Lone surrogates count as U+FFFD.
 
     `progress(done, total)` is called with counts of distinct texts after each block; `note` with one sentence for each
-    thing to know (surrogates, damaged files), by default the log of this module.
+    thing to know (surrogates, damaged files), by default the log of this module. `blank` lets texts without a
+    visible character pass, for parts of texts.
 
     Raises
     ------
@@ -69,7 +71,7 @@ def embed(
     if len(texts) == 0:
         raise InputError("texts: none given; there is nothing to embed.")
     names = [str(name) for name in ids] if ids is not None else [f"row {row}" for row in range(len(texts))]
-    cleaned = _cleaned(texts, names, note)
+    cleaned = _cleaned(texts, names, note, blank)
     distinct = list(dict.fromkeys(cleaned))
     place = {text: row for row, text in enumerate(distinct)}
     rows = torch.tensor([place[text] for text in cleaned])
@@ -79,14 +81,14 @@ def embed(
     return Embedded(vectors[rows], len(distinct), cut)
 
 
-def _cleaned(texts: Sequence[str], names: Sequence[str], note: Callable[[str], None]) -> list[str]:
+def _cleaned(texts: Sequence[str], names: Sequence[str], note: Callable[[str], None], blank: bool) -> list[str]:
     foreign = [name for name, text in zip(names, texts, strict=True) if not isinstance(text, str)]
     if foreign:
         raise DataError(f"texts of {listed(foreign)} are no strings; give a text for each.")
-    blank = [name for name, text in zip(names, texts, strict=True) if not has_visible(text)]
-    if blank:
+    empty = [] if blank else [name for name, text in zip(names, texts, strict=True) if not has_visible(text)]
+    if empty:
         raise DataError(
-            f"texts of {listed(blank)} are empty or white space, which no encoder can place; "
+            f"texts of {listed(empty)} are empty or white space, which no encoder can place; "
             "drop them (evaluation.empty_texts: drop) or fill them in."
         )
     cleaned = [clean_text(text) for text in texts]

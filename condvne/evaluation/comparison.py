@@ -14,6 +14,19 @@ VENDI, RKE = "conditional_vendi", "conditional_rke"
 
 
 @dataclass(frozen=True)
+class Chunks:
+    """The texts cut into chunks that are embedded one by one, as many of each condition, and of each output.
+
+    Attributes:
+        conditions: for each condition its chunks' texts.
+        outputs: for each group, condition and output its chunks' texts.
+    """
+
+    conditions: Sequence[Sequence[str]]
+    outputs: Mapping[str, Sequence[Sequence[Sequence[str]]]]
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Outputs of several groups under the same conditions.
 
@@ -24,6 +37,7 @@ class Comparison:
         distinct: for each n of Distinct-n and each group, its counter over the same conditions.
         distinct_unit: what the n-grams are made of.
         reference: the group that the others are compared with; None for no comparison.
+        chunks: what is embedded in place of the whole texts, the vectors of a text's chunks one after another.
     """
 
     ids: Sequence[str]
@@ -32,6 +46,7 @@ class Comparison:
     distinct: Mapping[int, Mapping[str, DistinctCounter]]
     distinct_unit: str
     reference: str | None
+    chunks: Chunks | None = None
 
     @property
     def groups(self) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from condvne.core.inference import CurvePoint, PairedGap, curves
 from condvne.core.kernels import Kernel
@@ -61,6 +62,7 @@ def evaluate(
     )
     if not ranks.main:  # what is left is done by rank 0
         return Scores.model_validate_json(ranks.broadcast())
+    outputs = next(iter(embedded.groups.values())).features
     scores = Scores(
         title=heading.title,
         task=heading.task,
@@ -75,8 +77,8 @@ def evaluate(
         populations=population_scores(comparison, embedded, settings, heading.seed, progress, notes),
         swap_tests=swap_tests(comparison, embedded, settings, heading.seed, progress),
         robustness=robustness_maps(comparison, embedded, settings, heading.seed, progress),
-        condition=_side(embedded.kernel_x, kernels.condition, "all conditions", encoder),
-        output=_side(embedded.kernel_y, kernels.output, embedded.output_fitted_on, encoder),
+        condition=_side(embedded.kernel_x, kernels.condition, "all conditions", encoder, embedded.x),
+        output=_side(embedded.kernel_y, kernels.output, embedded.output_fitted_on, encoder, outputs),
         warnings=embedded.warnings,
         notes=[*heading.notes, *notes, *_size_notes(sizes, available, settings.repeats), *_rank_notes(ranks)],
         seed=heading.seed,
@@ -154,14 +156,14 @@ def _metrics(comparison: Comparison) -> list[Metric]:
     return metrics
 
 
-def _side(kernel: Kernel, choice: KernelChoice, fitted_on: str, encoder: TextEncoder) -> Side:
+def _side(kernel: Kernel, choice: KernelChoice, fitted_on: str, encoder: TextEncoder, features: Tensor) -> Side:
     bandwidth = kernel.fixed_bandwidth
     return Side(
         kernel=type(kernel).__name__,
         bandwidth=None if bandwidth is None else float(bandwidth),
         fitted_on="none" if bandwidth is None else "given" if choice.bandwidth is not None else fitted_on,
         encoder=encoder.name,
-        dimension=encoder.dimension,
+        dimension=features.shape[1],
     )
 
 

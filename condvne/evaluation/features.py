@@ -63,33 +63,37 @@ def embedded_comparison(
 
     warnings: list[str] = []
 
-    def embedded(name: str, texts: Sequence[str], ids: Sequence[str]) -> Tensor:
+    def embedded(name: str, texts: Sequence[Sequence[str]], ids: Sequence[str]) -> Tensor:
+        width = len(texts[0])
         result = embed(
-            texts,
+            [chunk for chunks in texts for chunk in chunks],
             encoder,
             cache,
-            ids,
+            [owner for owner in ids for _ in range(width)],
             progress=lambda done, total: progress(f"embedding {name}", done, total),
             note=notes.append,
+            blank=comparison.chunks is not None,  # a token may be nothing but white space
             ranks=ranks,
         )
-        notes.append(f"embeddings of {name}: {result.distinct} distinct texts of {len(texts)}")
+        noun = "texts" if comparison.chunks is None else "chunks"
+        notes.append(f"embeddings of {name}: {result.distinct} distinct {noun} of {len(texts) * width}")
         if result.cut:
             sentence = (
-                f"{result.cut} of {result.distinct} distinct texts of {name} are longer than the encoder reads and "
+                f"{result.cut} of {result.distinct} distinct {noun} of {name} are longer than the encoder reads and "
                 "were cut there: what differs only behind the cut counts as equal."
             )
             (warnings if result.cut >= CUT_SHARE * result.distinct else notes).append(sentence)
-        return result.tensor.to(device)
+        return result.tensor.reshape(len(texts), -1).to(device)
 
-    x = embedded("conditions", comparison.conditions, comparison.ids)
+    chunks = comparison.chunks
+    x = embedded("conditions", chunks.conditions if chunks else [[c] for c in comparison.conditions], comparison.ids)
     groups = {}
     for name in comparison.groups:
-        lists = comparison.outputs[name]
+        lists = chunks.outputs[name] if chunks else [[[text] for text in texts] for texts in comparison.outputs[name]]
         owners = torch.repeat_interleave(torch.arange(len(lists)), torch.tensor([len(texts) for texts in lists]))
-        texts = [text for row in lists for text in row]
         ids = [comparison.ids[i] for i in owners.tolist()]
-        groups[name] = OutputGroup(embedded(f"group {name}", texts, ids), owners.to(device))
+        flat = [text for row in lists for text in row]
+        groups[name] = OutputGroup(embedded(f"group {name}", flat, ids), owners.to(device))
     kernel_x = kernel_of(kernels.condition).fit_each(x)
     kernel_y, fitted_on = _output_kernel(kernel_of(kernels.output), comparison.reference, groups, notes)
     return Embedded(x, groups, kernel_x, kernel_y, fitted_on, warnings)

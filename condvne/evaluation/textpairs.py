@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from condvne.data.config import Distinct, Evaluation
 from condvne.data.listing import listed
 from condvne.data.records import PairRecord, has_visible
 from condvne.data.text.lexical import DistinctCounter, Ngram, text_ngrams, token_ngrams
 from condvne.errors import DataError
-from condvne.evaluation.comparison import Comparison
+from condvne.evaluation.comparison import Chunks, Comparison
 
 TRAINING = "training"
+Cut = Callable[[Sequence[int]], list[str]]  # token ids to the texts of their chunks
 
 
 def without_blanks(evaluation: Evaluation, records: Sequence[PairRecord], notes: list[str]) -> list[PairRecord]:
@@ -41,8 +43,14 @@ def reachable(evaluation: Evaluation, available: int, notes: list[str]) -> Evalu
     return evaluation.model_copy(update={"sizes": sorted({min(n, available) for n in evaluation.sizes})})
 
 
-def text_comparison(records: Sequence[PairRecord], strategies: Sequence[str], distinct: Distinct) -> Comparison:
-    """Every group's continuations under the prefixes, the training text as reference."""
+def text_comparison(
+    records: Sequence[PairRecord], strategies: Sequence[str], distinct: Distinct, cut: Cut | None = None
+) -> Comparison:
+    """Every group's continuations under the prefixes, the training text as reference.
+
+    Args:
+        cut: gives the texts of a continuation's or prefix's chunks from its token ids; None embeds texts whole.
+    """
     groups = [TRAINING, *strategies]
     texts = {g: [[r.training if g == TRAINING else r.outputs[g]] for r in records] for g in groups}
 
@@ -59,4 +67,24 @@ def text_comparison(records: Sequence[PairRecord], strategies: Sequence[str], di
         distinct={n: {g: DistinctCounter(ngrams(g, n)) for g in groups} for n in distinct.orders},
         distinct_unit=distinct.unit,
         reference=TRAINING,
+        chunks=None if cut is None else _chunks(records, groups, cut),
+    )
+
+
+def cutter(tokenizer: Any, size: int) -> Cut:
+    """Cuts token ids into chunks of `size`, the last one shorter where it must be, and decodes each on its own."""
+    known: dict[tuple[int, ...], str] = {}
+
+    def text(ids: tuple[int, ...]) -> str:
+        if ids not in known:
+            known[ids] = tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return known[ids]
+
+    return lambda ids: [text(tuple(ids[start : start + size])) for start in range(0, len(ids), size)]
+
+
+def _chunks(records: Sequence[PairRecord], groups: Sequence[str], cut: Cut) -> Chunks:
+    return Chunks(
+        conditions=[cut(r.prefix_ids) for r in records],
+        outputs={g: [[cut(r.training_ids if g == TRAINING else r.output_ids[g])] for r in records] for g in groups},
     )

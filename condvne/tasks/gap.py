@@ -14,10 +14,11 @@ from condvne.data.embeddings import load_encoder
 from condvne.data.results import Scores
 from condvne.data.runfolders import run_folder
 from condvne.data.storage import write_whole
+from condvne.data.text.language_model import load_tokenizer
 from condvne.data.text.recording import local_inputs, record
 from condvne.data.versions import installed_versions
 from condvne.evaluation import Heading, Progress, evaluate, resolved_device
-from condvne.evaluation.textpairs import reachable, text_comparison, without_blanks
+from condvne.evaluation.textpairs import cutter, reachable, text_comparison, without_blanks
 from condvne.ranks import SINGLE, Ranks
 
 
@@ -40,8 +41,9 @@ def measure_gap(config: GapConfig, folder: Path, *, progress: Progress, ranks: R
         kept = without_blanks(config.evaluation, records, notes)
         evaluation = reachable(config.evaluation, len(kept), notes)
         names = [strategy.name for strategy in config.generation.strategies]
+        cut = cutter(load_tokenizer(config.model), config.chunk_tokens) if config.chunk_tokens else None
         scores = evaluate(
-            text_comparison(kept, names, evaluation.distinct),
+            text_comparison(kept, names, evaluation.distinct, cut),
             Heading(config.name, "gap", config.seed, settings, versions, [*run.notes, *notes]),
             encoder=load_encoder(config.encoder, device),
             kernels=config.kernels,

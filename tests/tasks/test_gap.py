@@ -11,9 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor
 
 import condvne as cv
-from condvne.data.config import GapConfig
+from condvne.data.config import Encoder, GapConfig
+from condvne.data.encoders import load_encoder
 from condvne.data.records import read_pair_records
 from condvne.data.results import Scores
 from condvne.data.text.generation import load_model
@@ -67,9 +70,6 @@ def test_a_run_scores_every_group_metric_and_size(finished: tuple[Path, Scores])
 
 def test_scores_are_those_of_the_records_by_the_public_functions(finished: tuple[Path, Scores]) -> None:
     folder, scores = finished
-    from condvne.data.config import Encoder
-    from condvne.data.encoders import load_encoder
-
     records = read_pair_records(folder / "records.jsonl", groups=GROUPS[1:])
     encoder = load_encoder(Encoder(kind="hashed_ngrams", dimension=64), "cpu")
     x = encoder.encode([r.prefix for r in records])
@@ -251,6 +251,30 @@ def test_white_space_continuations_are_refused_by_id_or_dropped_and_counted(mate
     assert scores.sizes == [20, 40, 79]
     assert any("sizes 80 were lowered to the 79 pairs that are left" in note for note in scores.notes)
     assert any("left out of all groups" in note for note in scores.notes)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_chunks_of_tokens_are_embedded_one_by_one_and_laid_side_by_side(
+    material: Path, tmp_path: Path, size: int
+) -> None:
+    pairs = {"count": 40, "prefix_tokens": 4, "continuation_tokens": 5}
+    evaluation = {"sizes": [40], "repeats": 1, "robustness_size": 20, "empty_texts": "drop"}
+    settings = gap_settings(material, pairs=pairs, evaluation=evaluation, chunk_tokens=size)
+    scores = run(settings, tmp_path / "run")
+    _, tokenizer = load_model(GapConfig.model_validate(settings).model, "cpu")
+    encoder = load_encoder(Encoder(kind="hashed_ngrams", dimension=64), "cpu")
+
+    def features(ids: list[list[int]]) -> Tensor:
+        chunks = [[tokenizer.decode(row[i : i + size]) for i in range(0, len(row), size)] for row in ids]
+        return torch.stack([encoder.encode(row).flatten() for row in chunks])
+
+    records = read_pair_records(tmp_path / "run" / "records.jsonl", groups=GROUPS[1:])
+    x, y = features([r.prefix_ids for r in records]), features([r.training_ids for r in records])
+    assert scores.condition.dimension == x.shape[1] == 64 * -(-4 // size)
+    assert scores.output.dimension == y.shape[1] == 64 * -(-5 // size)
+    cell = scores.cell(TRAINING, "conditional_vendi", 40)
+    assert cell is not None
+    assert cell.mean == pytest.approx(float(cv.conditional_vendi(x, y)), rel=1e-5)
 
 
 def test_a_corpus_without_a_valid_paragraph_is_refused(tmp_path: Path) -> None:

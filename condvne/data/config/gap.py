@@ -28,6 +28,7 @@ class GapConfig(Recording):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     encoder: Encoder = Encoder()
+    chunk_tokens: int | None = Field(default=None, ge=1)  # embed chunks of so many tokens, vectors one after another
     kernels: Kernels = Kernels()
     evaluation: Evaluation = Evaluation()
 

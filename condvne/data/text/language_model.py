@@ -30,7 +30,7 @@ def load_model(config: Model, device: torch.device | str) -> tuple[Any, Any]:
     DataError
         A folder that holds no loadable causal language model or tokenizer, or lacks some of the weights.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     with _loading(config.path, "model.path", "a causal language model"):
         model, report = AutoModelForCausalLM.from_pretrained(
@@ -48,15 +48,27 @@ def load_model(config: Model, device: torch.device | str) -> tuple[Any, Any]:
             f"{config.path}: the checkpoint lacks {len(absent)} of the model's weights ({listed(absent)}); "
             "give a complete checkpoint of a causal language model."
         )
-    source, key = (config.tokenizer, "model.tokenizer") if config.tokenizer else (config.path, "model.path")
+    tokenizer = load_tokenizer(config)
+    source, key = _tokenizer_source(config)
+    _check_vocabularies(model, tokenizer, source, key)
+    return (model if config.device_map else model.to(device)).eval(), tokenizer
+
+
+def load_tokenizer(config: Model) -> Any:
+    """The tokenizer of a model alone. Raises as `load_model`."""
+    from transformers import AutoTokenizer
+
+    source, key = _tokenizer_source(config)
     with _loading(source, key, "a tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(
+        return AutoTokenizer.from_pretrained(
             source,
             revision="main" if config.tokenizer else config.revision or "main",
             trust_remote_code=config.trust_remote_code,
         )
-    _check_vocabularies(model, tokenizer, source, key)
-    return (model if config.device_map else model.to(device)).eval(), tokenizer
+
+
+def _tokenizer_source(config: Model) -> tuple[str, str]:
+    return (config.tokenizer, "model.tokenizer") if config.tokenizer else (config.path, "model.path")
 
 
 @contextmanager

@@ -74,10 +74,18 @@ class SentenceEncoder:
                 f"encoder.path: {config.path} cannot be loaded as a sentence encoder ({' '.join(str(error).split())}); "
                 "give a folder, a name on the hub, or package:NAME of an installed package."
             ) from error
+        self._refuse_overflow(config)
         self._batch_size = config.batch_size
         version = fingerprint(source) if source.is_dir() else _commit(config.path, config.revision)
         self.name = f"{config.kind}:{config.path}@{version}:{config.dtype}"
         self.dimension = int(self.encode(["dimension"]).shape[1])
+
+    def _refuse_overflow(self, config: Encoder) -> None:
+        kinds = {getattr(getattr(m, "config", None), "model_type", "") for m in self._model.modules()}
+        if config.dtype == "float16" and any(kind and "t5" in kind for kind in kinds):
+            raise ConfigError(
+                f"encoder.dtype: {config.path} is a T5, whose activations overflow float16; use bfloat16 or float32."
+            )
 
     def encode(self, texts: Sequence[str]) -> torch.Tensor:
         vectors = self._model.encode(

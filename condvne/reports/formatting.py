@@ -115,7 +115,7 @@ def _fixed(value: float, decimals: int) -> str:
     text = f"{value:,.{decimals}f}"
     if value == 0:
         text = "0"
-    elif float(text.replace(",", "")) == 0:
+    elif float(text.replace(",", "")) == 0 or (decimals == _SMALLEST_DECIMALS and abs(value) < 10 ** (1 - decimals)):
         text = f"{value:.1e}"
     return text.replace("-", "\N{MINUS SIGN}")
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 from markupsafe import Markup, escape
 
@@ -22,6 +22,9 @@ from condvne.reports.plots import gap_difference_plot, gap_plot, needs_legend, s
 from condvne.reports.populations import population_caption, population_rows
 from condvne.reports.svg import to_svg
 from condvne.reports.tables import caption, rows
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 @dataclass(frozen=True)
@@ -38,21 +41,27 @@ def write_page(scores: Scores, path: str | Path) -> None:
     write_whole(path, render(scores))
 
 
-def render(scores: Scores) -> str:
-    """The report as HTML. Every text that comes from the user is escaped; figures are inline SVG."""
+def environment() -> Environment:
+    """The templates, with the filters that they use; what comes from the user is escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    environment = Environment(
+    templates = Environment(
         loader=PackageLoader("condvne.reports"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
-        sentence=_sentence, name=formatting.clean, count=formatting.count, counted=formatting.counted
+    templates.filters.update(
+        sentence=sentence, name=formatting.clean, count=formatting.count, counted=formatting.counted
     )
-    text = environment.get_template("report.html.jinja").render(
+    return templates
+
+
+def render(scores: Scores) -> str:
+    """The report as HTML. Every text that comes from the user is escaped; figures are inline SVG."""
+    templates = environment()
+    text = templates.get_template("report.html.jinja").render(
         scores=scores,
         findings=findings(scores),
         compared=compared(scores),
@@ -66,7 +75,7 @@ def render(scores: Scores) -> str:
         maps=_maps(scores),
         settings=list(setting_lines(scores.settings)),
         number=formatting.number,
-        style=Markup(environment.get_template("report.css").render()),
+        style=Markup(templates.get_template("report.css").render()),
         light=Markup(css_variables(LIGHT)),
         dark=Markup(css_variables(DARK)),
     )
@@ -103,7 +112,7 @@ def _is_list(item: object) -> TypeGuard[Sequence[object]]:
     return isinstance(item, Sequence) and not isinstance(item, str | bytes)
 
 
-def _sentence(text: str) -> Markup:
+def sentence(text: str) -> Markup:
     """A sentence of the findings, with its isolated names as `<bdi>`, and "Distinct-2" kept on one line."""
     html = str(escape(text)).replace("\u2068", "<bdi>").replace("\u2069", "</bdi>")
     return Markup(re.sub(r"\b\w{1,12}-\d{1,3}\b", r'<span class="whole">\g<0></span>', html))

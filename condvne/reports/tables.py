@@ -161,16 +161,16 @@ def _terminal_cell(entry: Entry) -> Text:
 
 def markdown(scores: Scores) -> str:
     """The scores and, where there is a reference, the differences from it: two tables of the same shape."""
-    blocks = [f"# {_markdown_text(scores.title)}"]
-    blocks += [f"**Read with care.** {_markdown_text(text)}" for text in scores.warnings]
-    blocks.append(_markdown_text(caption(scores)))
+    blocks = [f"# {markdown_text(scores.title)}"]
+    blocks += [f"**Read with care.** {markdown_text(text)}" for text in scores.warnings]
+    blocks.append(markdown_text(caption(scores)))
     blocks.append(_markdown_table(scores, [[e.score for e in row.entries] for row in rows(scores)]))
     if compared(scores):
         differences = [[_markdown_difference(e) for e in row.entries] for row in rows(scores)]
-        blocks.append(f"Δ from {_markdown_text(scores.reference or '')}:")
+        blocks.append(f"Δ from {markdown_text(scores.reference or '')}:")
         blocks.append(_markdown_table(scores, differences, skip=scores.reference))
     if scores.populations:
-        blocks += [_markdown_text(population_caption(scores)), _markdown_populations(scores)]
+        blocks += [markdown_text(population_caption(scores)), _markdown_populations(scores)]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -180,7 +180,7 @@ def _markdown_populations(scores: Scores) -> str:
     for row in population_rows(scores):
         delta = f"{row.mark} {row.delta} {row.delta_interval}" if row.delta else UNDEFINED
         texts = [row.plug_in, f"{row.estimate} {row.interval}", delta, row.p_value or UNDEFINED]
-        lines.append([_markdown_text(row.metric), _markdown_text(row.group), *texts])
+        lines.append([markdown_text(row.metric), markdown_text(row.group), *texts])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -191,15 +191,15 @@ def _markdown_difference(entry: Entry) -> str:
 
 
 def _markdown_table(scores: Scores, cells: list[list[str]], skip: str | None = None) -> str:
-    heads = ["n", "group", *(_markdown_text(m.label) for m in scores.metrics)]
+    heads = ["n", "group", *(markdown_text(m.label) for m in scores.metrics)]
     lines = [heads, ["---:", "---", *("---:" for _ in scores.metrics)]]
     for row, texts in zip(rows(scores), cells, strict=True):
         if row.group != skip:
-            lines.append([count(row.n), _markdown_text(row.group), *texts])
+            lines.append([count(row.n), markdown_text(row.group), *texts])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _markdown_text(text: str) -> str:
+def markdown_text(text: str) -> str:
     """Text without a meaning in Markdown or HTML."""
     text = clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return "".join(f"\\{c}" if c in "\\`*_[]|#~$" else c for c in text)
@@ -210,11 +210,16 @@ def csv_text(scores: Scores) -> str:
     out = io.StringIO(newline="")
     writer = csv.writer(out)
     writer.writerow(CSV_COLUMNS)
+    writer.writerows(csv_lines(scores))
+    return out.getvalue()
+
+
+def csv_lines(scores: Scores) -> Iterator[list[object]]:
+    """The values of the CSV columns, for each n, group and metric."""
     for n in scores.sizes:
         for group in scores.groups:
             for metric in scores.metrics:
-                writer.writerow([group, metric.key, n, *_csv_values(scores.cell(group, metric.key, n))])
-    return out.getvalue()
+                yield [group, metric.key, n, *_csv_values(scores.cell(group, metric.key, n))]
 
 
 def _csv_values(cell: Cell | None) -> list[object]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from condvne.data.results import Scores
 from condvne.data.storage import write_whole
+from condvne.reports.latex import latex
 from condvne.reports.page import render
 from condvne.reports.plots import gap_plot
 from condvne.reports.svg import to_png
@@ -13,7 +14,7 @@ from condvne.reports.tables import csv_text, markdown
 
 
 def write_reports(scores: Scores, folder: str | Path) -> list[Path]:
-    """Write table.md, table.csv, gap.png and report.html, each there whole or not at all; their paths are returned.
+    """Write table.md, table.csv, table.tex, gap.png and report.html, each whole or not at all, and return their paths.
 
     All are made before the first is written, so that a fault leaves the folder as it was. Raises RunError where the
     disk refuses a file.
@@ -21,6 +22,7 @@ def write_reports(scores: Scores, folder: str | Path) -> list[Path]:
     files: dict[str, str | bytes] = {
         "table.md": markdown(scores),
         "table.csv": csv_text(scores),
+        "table.tex": latex(scores),
         "gap.png": to_png(gap_plot(scores)),
         "report.html": render(scores),
     }

@@ -165,3 +165,19 @@ def test_hashed_ngrams_compare_spellings_without_weights() -> None:
     assert torch.equal(encoder.encode(["the returned array"]), vectors[:1])
     with pytest.raises(ConfigError, match=r"ngram_range: expected 1 <= first <= second, got \[4, 2\]"):
         load_encoder(Encoder(kind="hashed_ngrams", ngram_range=(4, 2)), "cpu")
+
+
+def test_a_t5_is_mean_pooled_and_refused_in_float16(tmp_path: Path) -> None:
+    config = transformers.T5Config(vocab_size=320, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = transformers.T5EncoderModel(config).eval()
+    model.save_pretrained(tmp_path)
+    tokenizer = byte_tokenizer(320, pad=True)
+    tokenizer.save_pretrained(tmp_path)
+    encoder = load_encoder(Encoder(path=str(tmp_path)), "cpu")
+    with torch.inference_mode():
+        hidden = model(torch.tensor([tokenizer("one two")["input_ids"]])).last_hidden_state
+    torch.testing.assert_close(encoder.encode(["one two"])[0], hidden[0].mean(0).clone(), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ConfigError, match="is a T5, whose activations overflow float16; use bfloat16 or float32"):
+        load_encoder(Encoder(path=str(tmp_path), dtype="float16"), "cpu")

@@ -69,6 +69,7 @@ def test_a_small_end_is_not_rounded_to_zero_nor_an_interval_to_a_point() -> None
     delta, ends = difference(gap(18.6, 18.5999, 18.6001))
     assert ends is not None
     assert len({delta, *ends}) == 3
+    assert difference(gap(0.0, 0.0, 1.383e-6)) == ("0", ("0", "+1.4e−06"))
 
 
 FINITE = st.floats(-1e6, 1e6, allow_nan=False)

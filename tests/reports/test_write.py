@@ -12,10 +12,10 @@ from condvne.reports.tables import markdown
 from condvne.reports.write import write_reports
 from tests.reports import examples
 
-NAMES = ["table.md", "table.csv", "gap.png", "report.html"]
+NAMES = ["table.md", "table.csv", "table.tex", "gap.png", "report.html"]
 
 
-def test_four_whole_files_and_nothing_else(tmp_path: Path) -> None:
+def test_whole_files_and_nothing_else(tmp_path: Path) -> None:
     scores = examples.hostile()
     assert write_reports(scores, tmp_path) == [tmp_path / name for name in NAMES]
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(NAMES)
@@ -44,7 +44,7 @@ def test_writing_again_replaces(tmp_path: Path) -> None:
     first = (tmp_path / "table.csv").read_bytes()
     write_reports(examples.scores({"mine": 0.8}, reference=None, sizes=[800]), tmp_path)
     assert (tmp_path / "table.csv").read_bytes() != first
-    assert len(list(tmp_path.iterdir())) == 4
+    assert len(list(tmp_path.iterdir())) == len(NAMES)
 
 
 def test_a_refused_folder_is_one_sentence(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from condvne.data.config import GapConfig, ScoreConfig, load_gap_config, load_yaml, validate
+from condvne.data.config.study import load_study_config
 from condvne.errors import ConfigError
 
 CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
@@ -55,6 +56,16 @@ def test_yaml_that_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_configurations_of_the_repository_hold_no_key_twice(path: Path) -> None:
     assert load_yaml(path)["name"]
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_configurations_of_language_models_are_valid(path: Path) -> None:
+    settings = load_yaml(path)
+    if "grid" in settings:
+        study = load_study_config(path)
+        assert study.name == path.stem
+    elif "pairs" in settings:
+        assert load_gap_config(path).name == path.stem
 
 
 @pytest.mark.parametrize(

@@ -126,3 +126,41 @@ class Scores(Result):
     def cell(self, group: str, metric: str, n: int) -> Cell | None:
         """The cell of a group, metric and size; None where the metric is undefined for it."""
         return next((c for c in self.cells if (c.group, c.metric, c.n) == (group, metric, n)), None)
+
+
+class Shift(Result):
+    """A term's share of a group's mentions, beside its share in the reference."""
+
+    term: str
+    share: float
+    reference_share: float
+
+
+class GroupAudit(Result):
+    """The mentions of one lexicon's terms in one group's outputs."""
+
+    group: str
+    mentions: int
+    distinct: int  # terms that are mentioned at all
+    effective: float | None  # 2^H, H in bits of the terms' shares; None without a mention
+    standard_error: float | None  # of `effective`, bootstrap over conditions
+    gap: Gap | None  # of `effective` from the reference, paired over conditions
+    shifts: list[Shift]  # largest differences of shares from the reference first
+
+
+class LexiconAudit(Result):
+    """One lexicon in all groups."""
+
+    lexicon: str
+    terms: int
+    groups: list[GroupAudit]
+
+
+class Audit(Result):
+    """What `condvne audit` found (`audit.json`)."""
+
+    title: str
+    reference: str | None
+    conditions: int
+    audits: list[LexiconAudit]
+    notes: list[str]

@@ -47,7 +47,8 @@ def test_groups_are_counted_and_compared() -> None:
     assert everything.effective == pytest.approx(4)
     assert (two.mentions, two.distinct) == (200, 2)
     assert two.gap is not None
-    assert (two.gap.direction, two.gap.estimate) == ("below", pytest.approx(-2))
+    assert two.gap.direction == "below"
+    assert two.gap.estimate == pytest.approx(-2)
     assert {s.term for s in two.shifts} == set(BIRDS.terms)
     assert [(s.share, s.reference_share) for s in two.shifts if s.term == "owl"] == [(0.5, 0.25)]
     assert (none.mentions, none.effective, none.standard_error, none.gap) == (0, None, None, None)
@@ -96,9 +97,8 @@ def test_an_unknown_reference_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_its_tables(tmp_path: Path) -> None:
-    rows = [
-        {"p": f"q{i}", "human": f"In {c}.", "model": "In Peru."} for i, c in enumerate(["Chad", "Peru", "Mali"] * 5)
-    ]
+    named = enumerate(["Chad", "Peru", "Mali"] * 5)
+    rows = [{"p": f"q{i}", "human": f"In {country}.", "model": "In Peru."} for i, country in named]
     (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
     arguments = ["audit", str(tmp_path / "mine.jsonl"), "--condition", "p", "--outputs", "human", "model"]
     arguments += ["--reference", "human", "--lexicon", "countries", "sports", "--folder", str(tmp_path / "out")]

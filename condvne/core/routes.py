@@ -146,8 +146,8 @@ def exact_limit(device: torch.device) -> int:
     generator = torch.Generator().manual_seed(DEFAULT_SEED)
     points = torch.randn(n, n, generator=generator).to(device)
     A, V = (points @ points.mT / n).double(), points[:, :columns].contiguous()
-    decomposition = _fastest(lambda: torch.linalg.eigvalsh(A), device) / n**3
-    products = _fastest(lambda: points @ V, device) / n**2
+    decomposition = fastest(lambda: torch.linalg.eigvalsh(A), device) / n**3
+    products = fastest(lambda: points @ V, device) / n**2
     passes = 2 * STEPS + 8  # of the leading space and of the probes
     crossing = passes * products / decomposition
     limit = 2048
@@ -156,7 +156,8 @@ def exact_limit(device: torch.device) -> int:
     return limit
 
 
-def _fastest(work: Callable[[], Tensor], device: torch.device) -> float:
+def fastest(work: Callable[[], Tensor], device: torch.device) -> float:
+    """Seconds of the fastest of three runs: what the device can do, not what its neighbours left of it."""
     best = float("inf")
     for _ in range(3):
         begin = time.perf_counter()

@@ -164,3 +164,41 @@ class Audit(Result):
     conditions: int
     audits: list[LexiconAudit]
     notes: list[str]
+
+
+class TemperatureRow(Result):
+    """One group of a temperature study beside the training text."""
+
+    group: str
+    temperature: float | None  # None for the training text and strategies of other kinds
+    matched: bool  # found by the search
+    conditional_vendi: float  # at the largest n
+    gap: Gap | None  # of it, from the training text
+    precision: float | None  # share of outputs on the training outputs' estimated support; None for the training text
+    precision_error: float | None
+    recall: float | None
+    recall_error: float | None
+    nll: float | None  # nats a token under the judge; None without one
+    nll_error: float | None
+
+
+class TemperatureMatch(Result):
+    """How near the search came to the training text's conditional entropy."""
+
+    temperature: float
+    difference: float  # conditional entropy minus the training text's, nats, on the search's subsample
+    reached: bool  # within the tolerance asked for
+    bracket: tuple[float, float] | None  # temperatures with differences of both signs; None where there are none
+    generations: int
+
+
+class TemperatureStudy(Result):
+    """What `condvne temperature` found (`temperature.json`)."""
+
+    title: str
+    n: int
+    judge: str | None
+    neighbours: int
+    rows: list[TemperatureRow]
+    match: TemperatureMatch | None
+    notes: list[str]

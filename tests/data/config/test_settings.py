@@ -9,6 +9,7 @@ import pytest
 
 from condvne.data.config import GapConfig, ScoreConfig, load_gap_config, load_yaml, validate
 from condvne.data.config.study import load_study_config
+from condvne.data.config.temperature import load_temperature_config
 from condvne.errors import ConfigError
 
 CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
@@ -62,8 +63,9 @@ def test_configurations_of_the_repository_hold_no_key_twice(path: Path) -> None:
 def test_configurations_of_language_models_are_valid(path: Path) -> None:
     settings = load_yaml(path)
     if "grid" in settings:
-        study = load_study_config(path)
-        assert study.name == path.stem
+        assert load_study_config(path).name == path.stem
+    elif "temperatures" in settings:
+        assert load_temperature_config(path).name == path.stem
     elif "pairs" in settings:
         assert load_gap_config(path).name == path.stem
 

@@ -77,7 +77,7 @@ class SentenceEncoder:
                 "give a folder, a name on the hub, or package:NAME of an installed package."
             ) from error
         self._batch_size = config.batch_size
-        version = fingerprint(source) if source.is_dir() else _commit(config.path, config.revision)
+        version = fingerprint(source) if source.is_dir() else hub_commit(config.path, config.revision)
         self.name = f"{config.kind}:{config.path}@{version}:{config.dtype}"
         self.dimension = int(self.encode(["dimension"]).shape[1])
 
@@ -141,13 +141,14 @@ def package_folder(path: str) -> Path:
 
 
 def fingerprint(folder: Path) -> str:
-    """12 hexadecimal digits that change with the model in a folder: names, sizes and contents of its files.
+    """12 hexadecimal digits that change with the model in a folder (or one file): names, sizes, contents of its files.
 
     Of files over 200 MB only the size and 64 samples of 64 KiB count; different weights differ nearly everywhere.
     """
     digest = hashlib.blake2b(digest_size=6)
-    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-        name = file.relative_to(folder).as_posix()
+    root, files = (folder, folder.rglob("*")) if folder.is_dir() else (folder.parent, [folder])
+    for file in sorted(path for path in files if path.is_file()):
+        name = file.relative_to(root).as_posix()
         if name.endswith(".md") or any(part.startswith(".") for part in name.split("/")):
             continue
         size = file.stat().st_size
@@ -162,9 +163,9 @@ def fingerprint(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _commit(name: str, revision: str | None) -> str:
+def hub_commit(name: str, revision: str | None, file: str = "config.json") -> str:
     """The commit that a name on the hub was loaded at, since a branch moves; else the revision itself."""
     from huggingface_hub import try_to_load_from_cache
 
-    config = try_to_load_from_cache(name, "config.json", revision=revision)
+    config = try_to_load_from_cache(name, file, revision=revision)
     return Path(config).parent.name if isinstance(config, str) else revision or "main"

@@ -77,8 +77,15 @@ def embedded_comparison(
         texts = [text for row in lists for text in row]
         ids = [comparison.ids[i] for i in owners.tolist()]
         groups[name] = OutputGroup(embedded(f"group {name}", texts, ids), owners.to(device))
+    return with_kernels(x, groups, kernels, comparison.reference, notes)
+
+
+def with_kernels(
+    x: Tensor, groups: dict[str, OutputGroup], kernels: Kernels, reference: str | None, notes: list[str]
+) -> Embedded:
+    """Features with one kernel a side: bandwidths from all conditions, and from the outputs of the reference."""
     kernel_x = kernel_of(kernels.condition).fit_each(x)
-    kernel_y = _output_kernel(kernel_of(kernels.output), comparison.reference, groups, notes)
+    kernel_y = _output_kernel(kernel_of(kernels.output), reference, groups, notes)
     return Embedded(x, groups, kernel_x, kernel_y)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from condvne.data.pictures import ContactSheet
 from condvne.data.results import Scores
 from condvne.data.storage import write_whole
 from condvne.reports.page import render
@@ -12,7 +13,7 @@ from condvne.reports.svg import to_png
 from condvne.reports.tables import csv_text, markdown
 
 
-def write_reports(scores: Scores, folder: str | Path) -> list[Path]:
+def write_reports(scores: Scores, folder: str | Path, pictures: ContactSheet | None = None) -> list[Path]:
     """Write table.md, table.csv, gap.png and report.html, each there whole or not at all; their paths are returned.
 
     All are made before the first is written, so that a fault leaves the folder as it was. Raises RunError where the
@@ -22,7 +23,7 @@ def write_reports(scores: Scores, folder: str | Path) -> list[Path]:
         "table.md": markdown(scores),
         "table.csv": csv_text(scores),
         "gap.png": to_png(gap_plot(scores)),
-        "report.html": render(scores),
+        "report.html": render(scores, pictures),
     }
     paths = [Path(folder) / name for name in files]
     for path, content in zip(paths, files.values(), strict=True):

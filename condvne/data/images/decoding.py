@@ -38,7 +38,7 @@ def decode(source: Source, settings: Decoding) -> Decoded:
     """Read and decode one image.
 
     CMYK becomes RGB; 16-bit grey values are scaled to 8 bits, not clipped; transparent pixels are laid over the
-    background; the rotation that EXIF asks for is made; of an animation, where it is not refused, the first frame counts.
+    background; EXIF's rotation is made; of an animation, where it is not refused, the first frame counts.
 
     Raises DataError naming the image: unreadable or truncated, more pixels than `max_pixels` (found before they are
     unpacked), animated, or of a pixel type without a known range.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from condvne.data.images.arrays import map_member
 from condvne.errors import DataError
 
 if TYPE_CHECKING:
@@ -93,14 +93,7 @@ def is_image(path: str | Path) -> bool:
     return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
 
 
-def source_of(fields: Mapping[str, Any]) -> Source:
-    """The source of a record's fields."""
-    return Source(**fields)
-
-
 @lru_cache(maxsize=16)
 def mapped_batch(path: str) -> np.ndarray[Any, Any]:
     """arr_0 of a sample batch, mapped: rows are read from disk when they are used."""
-    from condvne.data.images.batches import map_member
-
     return map_member(Path(path), "arr_0")

@@ -51,9 +51,12 @@ def read_classes(path: Path) -> ClassList:
     indices: dict[str, int] = {}
     for index, (synset, name) in enumerate(entries):
         labels = [label for label in (synset, name) if label is not None and label not in often]
-        if not labels or any(label in indices for label in labels):
-            first = indices.get(labels[0]) if labels else names.index(name)
-            raise DataError(f"{path}: classes {first} and {index} are both named {(labels or [name])[0]!r}.")
+        if not labels:
+            twice = [place for place, other in enumerate(names) if other == name]
+            raise DataError(f"{path}: classes {twice[0]} and {twice[1]} are both named {name!r}.")
+        known = next((label for label in labels if label in indices), None)
+        if known is not None:
+            raise DataError(f"{path}: classes {indices[known]} and {index} are both named {known!r}.")
         indices |= dict.fromkeys(labels, index)
     if not names:
         raise DataError(f"{path}: lists no classes.")

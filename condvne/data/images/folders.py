@@ -54,7 +54,8 @@ def list_dgm_eval(root: Path) -> Listing:
     if twice:
         raise DataError(f"{root}: class {int(twice[0])} has two folders; keep one.")
     listing = list_class_folders(root)
-    listing.images = [ListedImage(str(int(image.condition)), image.source) for image in listing.images]
+    images = [ListedImage(str(int(image.condition)), image.source) for image in listing.images]
+    listing.images = sorted(images, key=lambda image: int(image.condition))
     return listing
 
 

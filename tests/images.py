@@ -89,7 +89,12 @@ def save_dinov2(folder: Path, *, crop: int = 28, registers: int = 0) -> Path:
 def save_siglip(folder: Path) -> Path:
     import transformers
 
-    side: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    side: dict[str, Any] = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
     config = transformers.SiglipConfig(
         text_config={**side, "vocab_size": 100}, vision_config={**side, "image_size": 32, "patch_size": 8}
     )
@@ -101,7 +106,7 @@ def save_siglip(folder: Path) -> Path:
     return folder
 
 
-CLIP_CONFIG = {
+CLIP_CONFIG: dict[str, Any] = {
     "model_cfg": {
         "embed_dim": 24,
         "vision_cfg": {"image_size": 32, "layers": 2, "width": 64, "head_width": 32, "patch_size": 8},
@@ -121,7 +126,10 @@ def save_open_clip(folder: Path) -> Path:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = open_clip.CLIP(**CLIP_CONFIG["model_cfg"])
-    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, folder / "open_clip_model.safetensors")
+    save_file(
+        {name: tensor.contiguous() for name, tensor in model.state_dict().items()},
+        folder / "open_clip_model.safetensors",
+    )
     return folder
 
 

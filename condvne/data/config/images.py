@@ -114,7 +114,7 @@ class Clip(_Model):
     """CLIP through open_clip: a folder with open_clip_config.json, hf-hub:NAME, or a model name with `pretrained`."""
 
     kind: Literal["clip"]
-    path: str = "ViT-L-14"
+    path: str = "ViT-L-14-quickgelu"
     pretrained: str | None = None  # a tag or weight file, for model names only, e.g. openai
 
 

@@ -46,7 +46,11 @@ class Checker:
         self.settings, self.workers = settings, workers
         self.faults: dict[str, str] = {}
         self._log = AppendLog(log)
-        self._known = {flat["image"]: flat for _, flat in read_jsonl(log) if _usable(flat, log)}
+        try:
+            self._known = {flat["image"]: flat for _, flat in read_jsonl(log) if _usable(flat, log)}
+        except DataError:
+            self._log.close()
+            raise
 
     def __enter__(self) -> Checker:
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -55,12 +55,13 @@ class ContentEncoder:
         workers: int | None = None,
         prefetch: int = 4,
         normalize: bool = True,
+        dimension: int | None = None,
     ) -> None:
-        """`places` tells for each digest where such an image lies."""
+        """`places` tells for each digest where such an image lies; `dimension` is for models without one of their own."""
         self.model, self.places, self.decoding = model, places, decoding
         self.batch_size, self.workers, self.prefetch = batch_size, workers or default_workers(), prefetch
         self.normalize = normalize
-        self._dimension = model.dimension
+        self._dimension = model.dimension if dimension is None else dimension
 
     @property
     def name(self) -> str:
@@ -86,7 +87,7 @@ class ContentEncoder:
         rows = [self._vectors(batch) for batch in self.batches(texts)]
         return torch.cat([row.to("cpu", torch.float32) for row in rows])  # copied once the device has all its work
 
-    def batches(self, digests: Sequence[str]) -> Iterator[Tensor]:
+    def batches(self, digests: Sequence[str]) -> Generator[Tensor, None, None]:
         """Prepared batches in order; `prefetch` batches are decoded ahead of the one that is asked for."""
         spans = [digests[start : start + self.batch_size] for start in range(0, len(digests), self.batch_size)]
         waiting: deque[tuple[Sequence[str], list[Future[Tensor]]]] = deque()

@@ -14,7 +14,7 @@ import torch
 
 from condvne.core.groups import OutputGroup
 from condvne.data.config import plain_settings
-from condvne.data.config.images import ImagesConfig
+from condvne.data.config.images import ImagesConfig, Pixels
 from condvne.data.embeddings import TextEncoder, embed
 from condvne.data.images.checking import Checker
 from condvne.data.images.conditions import load_condition_encoder
@@ -28,7 +28,7 @@ from condvne.data.records import dump
 from condvne.data.results import Scores
 from condvne.data.storage import run_folder, write_whole
 from condvne.data.versions import installed_versions
-from condvne.errors import ConfigError
+from condvne.errors import ConfigError, DataError
 from condvne.evaluation import (
     Comparison,
     Embedded,
@@ -152,8 +152,24 @@ def _encoders(
         workers=encoder.workers,
         prefetch=encoder.prefetch,
         normalize=encoder.normalize,
+        dimension=_pixel_count(encoder, records) if isinstance(encoder, Pixels) else None,
     )
     return load_condition_encoder(config.condition_encoder, vocabulary, device), images
+
+
+def _pixel_count(encoder: Pixels, records: Sequence[ImageRecord]) -> int:
+    """Values of an image, of which raw pixels need the same number everywhere. Raises DataError naming two images."""
+    channels = 3 if encoder.channels == "rgb" else 1
+    if encoder.side is not None:
+        return encoder.side**2 * channels
+    first = records[0].image
+    for image in (record.image for record in records):
+        if (image.width, image.height) != (first.width, first.height):
+            raise DataError(
+                f"{image.source.name} has {image.width} × {image.height} pixels and {first.source.name} "
+                f"{first.width} × {first.height}; raw pixels need images of one size, so set encoder.side."
+            )
+    return first.width * first.height * channels
 
 
 def _embedded(

@@ -27,7 +27,7 @@ def test_rows_stand_under_their_class_and_are_mapped(tmp_path: Path) -> None:
     assert [image.condition for image in listing.images] == ["3", "1", "1", "0"]
     assert listing.images[2].source.name == f"{path}[2]"
     content = listing.images[2].source.content()
-    assert np.array_equal(content, IMAGES[2])  # type: ignore[arg-type]
+    assert np.array_equal(content, IMAGES[2])
     mapped = map_member(path, "arr_0")
     assert isinstance(mapped, np.memmap)
     assert not mapped.flags.writeable

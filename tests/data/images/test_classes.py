@@ -27,7 +27,9 @@ def test_a_name_of_two_classes_stands_for_neither(tmp_path: Path) -> None:
         resolved_labels(["0", "crane", "crane", "3"], classes, "ldm")
 
 
-@pytest.mark.parametrize("text", ['["cat", "dog"]', '{"1": "dog", "0": "cat"}', '{"0": ["n1", "cat"], "1": ["n2", "dog"]}'])
+@pytest.mark.parametrize(
+    "text", ['["cat", "dog"]', '{"1": "dog", "0": "cat"}', '{"0": ["n1", "cat"], "1": ["n2", "dog"]}']
+)
 def test_json_lists(tmp_path: Path, text: str) -> None:
     (tmp_path / "c.json").write_text(text)
     classes = read_classes(tmp_path / "c.json")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from tests.images import encoded, pixels, save_image
 PLAIN = Decoding()
 
 
-def decoded(path: Path, settings: Decoding = PLAIN) -> np.ndarray:  # type: ignore[type-arg]
+def decoded(path: Path, settings: Decoding = PLAIN) -> np.ndarray[Any, Any]:
     image = decode(Source(str(path)), settings).image
     assert image.mode == "RGB"
     return np.asarray(image).astype(int)
@@ -84,7 +85,8 @@ def test_exif_rotation_is_made(tmp_path: Path) -> None:
 def test_animations_are_refused_or_give_their_first_frame(tmp_path: Path, suffix: str) -> None:
     frames = [Image.new("RGB", (8, 8), color) for color in ("red", "blue")]
     path = tmp_path / f"moving.{suffix}"
-    frames[0].save(path, save_all=True, append_images=frames[1:], **({"lossless": True} if suffix == "webp" else {}))
+    options: dict[str, Any] = {"lossless": True} if suffix == "webp" else {}
+    frames[0].save(path, save_all=True, append_images=frames[1:], **options)
     with pytest.raises(DataError, match=rf"moving\.{suffix}: has 2 frames"):
         decode(Source(str(path)), PLAIN)
     first = decode(Source(str(path)), Decoding(animated="first_frame"))
@@ -110,9 +112,7 @@ def float_tiff() -> bytes:
         (float_tiff, "whose white and black are not known"),
     ],
 )
-def test_what_cannot_be_decoded_is_refused_by_name(
-    tmp_path: Path, content: Callable[[], bytes], message: str
-) -> None:
+def test_what_cannot_be_decoded_is_refused_by_name(tmp_path: Path, content: Callable[[], bytes], message: str) -> None:
     path = tmp_path / "odd.jpg"
     path.write_bytes(content())
     with pytest.raises(DataError, match=rf"odd\.jpg: .*{message}"):

@@ -66,7 +66,9 @@ def test_a_table_gives_each_image_its_caption(tmp_path: Path, kind: str) -> None
     if kind == "csv":
         (tmp_path / "t.csv").write_text('file,caption\n1.png,"a cat, asleep"\n0,a dog\n')
     else:
-        (tmp_path / "t.jsonl").write_text('{"file": "1.png", "caption": "a cat, asleep"}\n{"file": "0", "caption": "a dog"}\n')
+        (tmp_path / "t.jsonl").write_text(
+            '{"file": "1.png", "caption": "a cat, asleep"}\n{"file": "0", "caption": "a dog"}\n'
+        )
     listing = list_table(tmp_path / "samples", tmp_path / f"t.{kind}", "file", "caption")
     assert [(i.condition, Path(i.source.path).name) for i in listing.images] == [
         ("a cat, asleep", "1.png"),

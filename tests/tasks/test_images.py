@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 import condvne as cv
 from condvne.cli import app
+from condvne.cli.images import folder_settings
 from condvne.data.config.images import ImagesConfig, load_images_config
 from condvne.data.pictures import ContactSheet
 from condvne.data.results import Scores
@@ -292,3 +294,50 @@ def test_two_processes_give_the_scores_of_one(data: Path, result: tuple[Scores, 
     page = (tmp_path / "run" / "report.html").read_text()
     assert "Where diversity is lost" in page
     assert (tmp_path / "run" / "images.jsonl").read_bytes() == (data / "run" / "images.jsonl").read_bytes()
+
+
+def test_two_folders_and_a_file_of_captions_give_a_report_by_one_command(tmp_path: Path) -> None:
+    lines = ["file,caption"]
+    for number in range(24):
+        save_image(tmp_path / "photos" / f"{number}.png", number)
+        save_image(tmp_path / "made" / f"{number}.png", 900 + number % 4)
+        lines.append(f'{number}.png,"a photo of {number % 6} cats"')
+    (tmp_path / "captions.csv").write_text("\n".join(lines))
+    command = [sys.executable, "-m", "condvne", "images", "--reference", "photos", "--generated", "made"]
+    done = launched([*command, "--captions", "captions.csv", "--encoder", "pixels"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "runs" / "images-photos"
+    scores = Scores.model_validate_json((folder / "scores.json").read_text())
+    assert scores.groups == ["photos", "made"]
+    cell = scores.cell("made", "conditional_vendi", 24)
+    assert cell is not None
+    assert cell.gap is not None
+    assert cell.gap.estimate < 0
+    assert "<img" in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "either a configuration, or --reference and --generated"),
+        (["c.yaml", "--reference", "a"], "either a configuration"),
+        (["c.yaml", "--generated", "a"], "leave --generated and --captions out"),
+        (["--reference", "a"], "groups"),
+        (["--reference", "a", "--generated", "b", "c", "--encoder", "pixels"], "group 'a': not there: a"),
+    ],
+)
+def test_commands_that_cannot_be_are_refused(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["images", *arguments, "--device", "cpu"])
+    assert isinstance(result.exception, cv.ConfigError | cv.DataError)
+    assert message in str(result.exception)
+
+
+def test_folders_of_one_name_are_told_apart_and_encoders_by_prefix() -> None:
+    raw = folder_settings(Path("a/images"), [Path("b/images")], None, "clip:models/clip")
+    config = ImagesConfig.model_validate(raw)
+    assert list(config.groups) == ["a-images", "b-images"]
+    assert config.encoder.kind == "clip"
+    assert config.kernels.condition.name == "cosine"

@@ -91,7 +91,6 @@ class _ImageEncoder(Settings):
 class _Model(_ImageEncoder):
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     normalize: bool = True  # vectors of unit norm
-    revision: str | None = None
 
 
 class Dinov2(_Model):
@@ -99,6 +98,7 @@ class Dinov2(_Model):
 
     kind: Literal["dinov2"]
     path: str = "facebook/dinov2-large"
+    revision: str | None = None
     pooling: Literal["cls", "mean"] = "cls"  # the class token, or the mean of the patches
     resolution: int | None = Field(default=None, ge=1)  # side of the square that the model sees; default its own
 
@@ -108,6 +108,7 @@ class Siglip(_Model):
 
     kind: Literal["siglip"]
     path: str = "google/siglip-so400m-patch14-384"
+    revision: str | None = None
 
 
 class Clip(_Model):
@@ -118,11 +119,23 @@ class Clip(_Model):
     pretrained: str | None = None  # a tag or weight file, for model names only, e.g. openai
 
 
+class ClipText(Settings):
+    """CLIP's text tower through open_clip, for captions and class names."""
+
+    kind: Literal["clip"]
+    path: str = "ViT-L-14-quickgelu"  # as of `Clip`
+    pretrained: str | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    normalize: bool = True
+    batch_size: int = Field(default=64, ge=1)
+
+
 class Timm(_Model):
     """Any model of timm without its classifier; Inception v3 with TensorFlow's weights by default."""
 
     kind: Literal["timm"]
     path: str = "timm/inception_v3.tf_in1k"  # a folder with config.json, or a name on the hub
+    revision: str | None = None
 
 
 class Pixels(_ImageEncoder):
@@ -141,7 +154,7 @@ class OneHot(Settings):
 
 
 ImageEncoderChoice = Annotated[Dinov2 | Siglip | Clip | Timm | Pixels, Field(discriminator="kind")]
-ConditionEncoderChoice = Annotated[OneHot | Clip | Encoder, Field(discriminator="kind")]
+ConditionEncoderChoice = Annotated[OneHot | ClipText | Encoder, Field(discriminator="kind")]
 
 
 class Pictures(Settings):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from condvne.data.config.images import Clip
+from condvne.data.config.images import Clip, ClipText
 from condvne.data.encoders import fingerprint, hub_commit
 from condvne.errors import ConfigError
 
@@ -24,7 +24,7 @@ class ClipImages:
     """CLIP's image features."""
 
     def __init__(self, config: Clip, device: torch.device | str) -> None:
-        self._model, self._transform, _ = _loaded(config, str(device))
+        self._model, self._transform, _ = _loaded(config.path, config.pretrained, config.dtype, str(device))
         self._device, self._dtype = torch.device(device), getattr(torch, config.dtype)
         self.name = f"clip-image:{_identity(config)}"
         self.dimension = _width(self._model)
@@ -41,8 +41,8 @@ class ClipImages:
 class ClipTexts:
     """CLIP's text features: a `TextEncoder` for captions and class names."""
 
-    def __init__(self, config: Clip, device: torch.device | str) -> None:
-        self._model, _, self._tokenizer = _loaded(config, str(device))
+    def __init__(self, config: ClipText, device: torch.device | str) -> None:
+        self._model, _, self._tokenizer = _loaded(config.path, config.pretrained, config.dtype, str(device))
         self._device, self._batch_size, self._normalize = torch.device(device), config.batch_size, config.normalize
         self.name = f"clip-text:{_identity(config)}" + (":unit" if config.normalize else "")
         self.dimension = _width(self._model)
@@ -67,18 +67,18 @@ class ClipTexts:
 
 
 @lru_cache(maxsize=2)  # images and texts may share one model
-def _loaded(config: Clip, device: str) -> tuple[Any, Any, Any]:
+def _loaded(path: str, pretrained: str | None, dtype: str, device: str) -> tuple[Any, Any, Any]:
     import open_clip
 
-    source = _source(config)
+    source = _source(path, pretrained)
     try:
         model, _, transform = open_clip.create_model_and_transforms(
-            source, pretrained=config.pretrained, device=device, precision=_PRECISIONS[config.dtype]
+            source, pretrained=pretrained, device=device, precision=_PRECISIONS[dtype]
         )
         tokenizer = open_clip.get_tokenizer(source)
     except (OSError, ValueError, ImportError, KeyError, TypeError, RuntimeError) as error:
         raise ConfigError(
-            f"encoder.path: {config.path} cannot be loaded by open_clip ({' '.join(str(error).split()).rstrip('.')}); "
+            f"encoder.path: {path} cannot be loaded by open_clip ({' '.join(str(error).split()).rstrip('.')}); "
             "give a folder with open_clip_config.json and weights, hf-hub:NAME, or a model name with pretrained."
         ) from error
     return model.eval(), transform, tokenizer
@@ -87,30 +87,27 @@ def _loaded(config: Clip, device: str) -> tuple[Any, Any, Any]:
 _PRECISIONS = {"float32": "fp32", "bfloat16": "pure_bf16", "float16": "pure_fp16"}
 
 
-def _source(config: Clip) -> str:
-    folder = Path(config.path)
+def _source(path: str, pretrained: str | None) -> str:
+    folder = Path(path)
     if folder.is_dir():
-        if config.pretrained is not None:
+        if pretrained is not None:
             raise ConfigError("encoder.pretrained: a folder holds its own weights; leave it out.")
         if not any(file.suffix in (".safetensors", ".bin", ".pth") for file in folder.iterdir()):
             raise ConfigError(f"encoder.path: {folder} holds no weights (open_clip_model.safetensors).")
         return f"local-dir:{folder}"
-    if config.path.startswith(_HUB):
-        return config.path
-    if config.pretrained is None:
+    if not path.startswith(_HUB) and pretrained is None:
         # open_clip would go on with random weights.
-        raise ConfigError(f"encoder.pretrained: {config.path} is a model name; say which weights, e.g. openai.")
-    return config.path
+        raise ConfigError(f"encoder.pretrained: {path} is a model name; say which weights, e.g. openai.")
+    return path
 
 
-def _identity(config: Clip) -> str:
-    folder = Path(config.path)
+def _identity(config: Clip | ClipText) -> str:
+    folder, weights = Path(config.path), Path(config.pretrained or "")
     if folder.is_dir():
         version = fingerprint(folder)
     elif config.path.startswith(_HUB):
         version = hub_commit(config.path.removeprefix(_HUB), None, "open_clip_config.json")
     else:
-        weights = Path(config.pretrained or "")
         version = f"{weights}@{fingerprint(weights)}" if weights.is_file() else str(config.pretrained)
     return f"{config.path}@{version}:{config.dtype}"
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from condvne.data.config.images import Clip, ConditionEncoderChoice, OneHot
+from condvne.data.config.images import ClipText, ConditionEncoderChoice, OneHot
 from condvne.data.encoders import TextEncoder, load_encoder
 from condvne.data.images.clip import ClipTexts
 from condvne.errors import DataError
@@ -38,6 +38,6 @@ def load_condition_encoder(
     """The encoder of conditions that a configuration names. Raises ConfigError as the encoders do."""
     if isinstance(config, OneHot):
         return OneHotLabels(vocabulary)
-    if isinstance(config, Clip):
+    if isinstance(config, ClipText):
         return ClipTexts(config, device)
     return load_encoder(config, device)

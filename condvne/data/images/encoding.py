@@ -57,7 +57,7 @@ class ContentEncoder:
         normalize: bool = True,
         dimension: int | None = None,
     ) -> None:
-        """`places` tells for each digest where such an image lies; `dimension` is for models without one of their own."""
+        """`places` tells for each digest where such an image lies; `dimension` is for models without one."""
         self.model, self.places, self.decoding = model, places, decoding
         self.batch_size, self.workers, self.prefetch = batch_size, workers or default_workers(), prefetch
         self.normalize = normalize

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from condvne.data.config.images import Clip, OneHot
+from condvne.data.config.images import Clip, ClipText, OneHot
 from condvne.data.images.clip import ClipImages, ClipTexts
 from condvne.data.images.conditions import load_condition_encoder
 from condvne.errors import ConfigError, DataError
@@ -33,7 +33,7 @@ def plain(folder: Path) -> Any:
 def test_text_features_are_open_clips_of_unit_norm(folder: Path) -> None:
     import open_clip
 
-    encoder = load_condition_encoder(Clip(kind="clip", path=str(folder), batch_size=2), [], "cpu")
+    encoder = load_condition_encoder(ClipText(kind="clip", path=str(folder), batch_size=2), [], "cpu")
     tokens = open_clip.SimpleTokenizer(context_length=16)(TEXTS)
     with torch.no_grad():
         expected = torch.nn.functional.normalize(plain(folder).encode_text(tokens), dim=-1)
@@ -43,7 +43,7 @@ def test_text_features_are_open_clips_of_unit_norm(folder: Path) -> None:
 
 
 def test_texts_beyond_the_context_are_counted(folder: Path) -> None:
-    assert ClipTexts(Clip(kind="clip", path=str(folder)), "cpu").truncated(TEXTS) == 1
+    assert ClipTexts(ClipText(kind="clip", path=str(folder)), "cpu").truncated(TEXTS) == 1
 
 
 def test_image_features_are_open_clips(folder: Path) -> None:
@@ -57,7 +57,7 @@ def test_image_features_are_open_clips(folder: Path) -> None:
 
 
 def test_bfloat16_is_close(folder: Path) -> None:
-    full, half = (ClipTexts(Clip(kind="clip", path=str(folder), dtype=d), "cpu") for d in ("float32", "bfloat16"))
+    full, half = (ClipTexts(ClipText(kind="clip", path=str(folder), dtype=d), "cpu") for d in ("float32", "bfloat16"))
     similarity = torch.nn.functional.cosine_similarity(full.encode(TEXTS), half.encode(TEXTS))
     assert float(similarity.min()) > 0.99
     assert full.name != half.name
@@ -66,13 +66,13 @@ def test_bfloat16_is_close(folder: Path) -> None:
 def test_models_without_weights_are_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "open_clip_config.json").write_text((folder / "open_clip_config.json").read_text())
     with pytest.raises(ConfigError, match="holds no weights"):
-        ClipTexts(Clip(kind="clip", path=str(tmp_path)), "cpu")
+        ClipTexts(ClipText(kind="clip", path=str(tmp_path)), "cpu")
     with pytest.raises(ConfigError, match="is a model name; say which weights"):
-        ClipTexts(Clip(kind="clip", path="ViT-B-32"), "cpu")
+        ClipTexts(ClipText(kind="clip", path="ViT-B-32"), "cpu")
     with pytest.raises(ConfigError, match="a folder holds its own weights"):
-        ClipTexts(Clip(kind="clip", path=str(folder), pretrained="openai"), "cpu")
+        ClipTexts(ClipText(kind="clip", path=str(folder), pretrained="openai"), "cpu")
     with pytest.raises(ConfigError, match="Nonsense cannot be loaded by open_clip"):
-        ClipTexts(Clip(kind="clip", path="Nonsense", pretrained="openai"), "cpu")
+        ClipTexts(ClipText(kind="clip", path="Nonsense", pretrained="openai"), "cpu")
 
 
 def test_one_hot_labels_are_unit_vectors_of_a_vocabulary() -> None:

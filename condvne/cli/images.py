@@ -36,14 +36,18 @@ def images(
         ),
     ] = None,
     encoder: Annotated[
-        str, typer.Option(help="Of images: folder or hub name of a DINOv2, clip:FOLDER, or pixels (small images).")
-    ] = "facebook/dinov2-large",
+        str | None,
+        typer.Option(
+            help="Of images: folder or hub name of a DINOv2 (default facebook/dinov2-large), clip:FOLDER, or pixels.",
+            show_default=False,
+        ),
+    ] = None,
     sizes: Annotated[
         list[int] | None,
         typer.Option(help="Numbers of pairs to score at; default a quarter, half, all.", show_default=False),
     ] = None,
     trim: Annotated[bool, typer.Option("--trim", help="Keep the images that all groups have, and report it.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …; of folders named here.")] = "auto",
+    device: Annotated[str | None, typer.Option(help="auto (default), cpu, cuda, …", show_default=False)] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List what is there and what would be scored; load no model.")
     ] = False,
@@ -55,13 +59,16 @@ def images(
     if (config is None) == (reference is None):
         raise ConfigError("give either a configuration, or --reference and --generated.")
     if config is not None:
-        if generated or captions:
-            raise ConfigError("a configuration names its groups; leave --generated and --captions out.")
+        given = {"generated": generated, "captions": captions, "encoder": encoder, "sizes": sizes, "trim": trim}
+        beside = [name for name, value in (given | {"device": device}).items() if value]
+        if beside:
+            raise ConfigError(f"a configuration has these settings itself; leave --{', --'.join(beside)} out.")
         settings = load_images_config(config)
     else:
         assert reference is not None
-        raw = folder_settings(reference, generated or [], captions, encoder) | {"device": device}
+        raw = folder_settings(reference, generated or [], captions, encoder or "facebook/dinov2-large")
         raw |= {"evaluation": {"sizes": sizes or []}, "matching": {"unbalanced": "trim" if trim else "refuse"}}
+        raw |= {"device": device or "auto"}
         settings = validate(ImagesConfig, raw, "options")
     folder = folder or Path("runs") / settings.name
     if dry_run:

@@ -22,7 +22,7 @@ from condvne.data.pictures import ContactSheet
 from condvne.data.results import Scores
 from condvne.tasks.images import measure_images, plan_images
 from tests.images import save_dinov2, save_image, save_open_clip, write_class_folders, write_coco
-from tests.processes import launched, torchrun
+from tests.processes import launched
 
 ROOT = Path(__file__).parents[2]
 
@@ -282,20 +282,6 @@ def test_settings_that_cannot_be_are_refused(tmp_path: Path, changes: dict[str, 
     assert message in str(error.value)
 
 
-def test_two_processes_give_the_scores_of_one(data: Path, result: tuple[Scores, ContactSheet], tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_text(yaml.safe_dump(settings(data), sort_keys=False))
-    command = [*torchrun(2), "-m", "condvne", "images", str(tmp_path / "c.yaml"), "--folder", str(tmp_path / "run")]
-    done = launched(command)
-    assert done.returncode == 0, done.stderr
-    both = Scores.model_validate_json((tmp_path / "run" / "scores.json").read_text())
-    for a, b in zip(both.cells, result[0].cells, strict=True):
-        assert (a.group, a.metric, a.n) == (b.group, b.metric, b.n)
-        assert a.values == pytest.approx(b.values, rel=1e-6)
-    page = (tmp_path / "run" / "report.html").read_text()
-    assert "Where diversity is lost" in page
-    assert (tmp_path / "run" / "images.jsonl").read_bytes() == (data / "run" / "images.jsonl").read_bytes()
-
-
 def test_two_folders_and_a_file_of_captions_give_a_report_by_one_command(tmp_path: Path) -> None:
     lines = ["file,caption"]
     for number in range(24):
@@ -321,7 +307,7 @@ def test_two_folders_and_a_file_of_captions_give_a_report_by_one_command(tmp_pat
     [
         ([], "either a configuration, or --reference and --generated"),
         (["c.yaml", "--reference", "a"], "either a configuration"),
-        (["c.yaml", "--generated", "a"], "leave --generated and --captions out"),
+        (["c.yaml", "--generated", "a", "--trim"], "leave --generated, --trim, --device out"),
         (["--reference", "a"], "groups"),
         (["--reference", "a", "--generated", "b", "c", "--encoder", "pixels"], "group 'a': not there: a"),
     ],

@@ -149,6 +149,18 @@ def test_a_second_run_gives_the_same_without_looking_at_images_again(tmp_path: P
     assert again.cells == first.cells
 
 
+def test_names_that_are_no_unicode_are_read_and_shown(tmp_path: Path) -> None:
+    write_groups(tmp_path, count=6)
+    folder = os.fsencode(tmp_path / "same" / "1")
+    for number in range(6):
+        os.rename(folder + b"/%03d.png" % number, folder + b"/\xff%d.png" % number)
+    os.rename(os.fsencode(tmp_path / "same" / "2" / "000.png"), folder + b"/../2/\xfe.txt")
+    changes: dict[str, Any] = {"matching": {"unbalanced": "trim"}, "evaluation": {"sizes": [12], "repeats": 2}}
+    scores, sheet = measure(tmp_path, **changes)
+    assert any("\ufffd.txt" in note for note in scores.notes)
+    assert any("\ufffd" in p.image for group in sheet.losses for loss in group.losses for p in loss.pictures)
+
+
 def test_unbalanced_groups_are_refused_or_reported(tmp_path: Path) -> None:
     write_groups(tmp_path, count=6)
     (tmp_path / "same" / "2" / "000.png").unlink()

@@ -22,6 +22,7 @@ from condvne.data.images.folders import list_class_folders, list_dgm_eval, list_
 from condvne.data.images.shards import list_shards
 from condvne.data.images.sources import ListedImage, Listing
 from condvne.data.listing import listed
+from condvne.data.records import clean_text
 from condvne.errors import DataError
 
 
@@ -106,7 +107,7 @@ def _with_conditions(name: str, listing: Listing, classes: ClassList | None, con
 def _texts(groups: dict[str, Listing], classes: ClassList | None, template: str) -> dict[str, str]:
     conditions = dict.fromkeys(image.condition for listing in groups.values() for image in listing.images)
     names = {c: classes.names[int(c)] if classes is not None else c for c in conditions}
-    texts = {c: template.replace("{}", name) for c, name in names.items()}
+    texts = {c: clean_text(template.replace("{}", name)) for c, name in names.items()}
     if len(set(texts.values())) < len(texts):  # two classes of one name stay two conditions
         texts = {c: f"{text} ({c})" if list(texts.values()).count(text) > 1 else text for c, text in texts.items()}
     return texts

@@ -24,7 +24,7 @@ from condvne.data.images.models import load_image_model
 from condvne.data.images.reading import read_groups
 from condvne.data.images.records import ImageRecord, grouped, read_image_records
 from condvne.data.pictures import ContactSheet
-from condvne.data.records import dump
+from condvne.data.records import clean_text, dump
 from condvne.data.results import Scores
 from condvne.data.storage import run_folder, write_whole
 from condvne.data.versions import installed_versions
@@ -112,10 +112,10 @@ def _records_of_folder(config: ImagesConfig, folder: Path, progress: Progress) -
             for name, images in matched.images.items()
             for row, (condition, image) in enumerate(zip(matched.conditions, images, strict=True))
         ]
-        write_whole(notes_path, json.dumps(matched.notes, indent=2, ensure_ascii=False) + "\n")
+        notes = [clean_text(note) for note in matched.notes]  # names of files may be no Unicode
+        write_whole(notes_path, json.dumps(notes, indent=2, ensure_ascii=False) + "\n")
         write_whole(path, "".join(dump(record.to_json()) + "\n" for record in records))
-    notes: list[str] = json.loads(notes_path.read_text(encoding="utf-8"))
-    return read_image_records(path), notes
+    return read_image_records(path), json.loads(notes_path.read_text(encoding="utf-8"))
 
 
 def _comparison(config: ImagesConfig, groups: dict[str, list[ImageRecord]]) -> Comparison:

@@ -15,6 +15,7 @@ from condvne.data.config.images import ImagesConfig
 from condvne.data.images.decoding import decode
 from condvne.data.images.records import ImageRecord
 from condvne.data.pictures import ContactSheet, GroupLosses, GroupModes, Loss, Mode, Picture
+from condvne.data.records import clean_text
 from condvne.data.seeding import seeded_key
 from condvne.evaluation import Embedded, Progress
 
@@ -137,7 +138,7 @@ def _losses(
 
 
 def _picture(record: ImageRecord) -> Picture:
-    return Picture(image=record.image.source.name, condition=record.text, thumbnail=record.image.digest)
+    return Picture(image=clean_text(record.image.source.name), condition=record.text, thumbnail=record.image.digest)
 
 
 def _shown(modes: Sequence[GroupModes], losses: Sequence[GroupLosses]) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from condvne.data.pictures import ContactSheet
 from condvne.data.results import Scores
 from condvne.evaluation import Progress as Report
 from condvne.ranks import Ranks
@@ -43,12 +44,12 @@ def display(ranks: Ranks) -> Iterator[Report]:
             raise
 
 
-def present(scores: Scores, folder: Path) -> None:
+def present(scores: Scores, folder: Path, pictures: ContactSheet | None = None) -> None:
     from condvne.reports.formatting import clean
     from condvne.reports.tables import terminal_populations, terminal_table
     from condvne.reports.write import write_reports
 
-    write_reports(scores, folder)
+    write_reports(scores, folder, pictures)
     console = Console()
     console.print(terminal_table(scores))
     populations = terminal_populations(scores)

@@ -7,7 +7,8 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-LISTS = ("--outputs", "--sizes", "--lexicon")  # options that take several values, one after another or repeated
+# options that take several values, one after another or repeated
+LISTS = ("--outputs", "--sizes", "--lexicon", "--generated")
 
 
 class ManyValues(TyperCommand):

@@ -76,7 +76,7 @@ class SentenceEncoder:
             ) from error
         self._refuse_overflow(config)
         self._batch_size = config.batch_size
-        version = fingerprint(source) if source.is_dir() else _commit(config.path, config.revision)
+        version = fingerprint(source) if source.is_dir() else hub_commit(config.path, config.revision)
         self.name = f"{config.kind}:{config.path}@{version}:{config.dtype}"
         self.dimension = int(self.encode(["dimension"]).shape[1])
 
@@ -146,9 +146,9 @@ def package_folder(path: str) -> Path:
     return min(folders, key=lambda folder: len(folder.parts))
 
 
-def _commit(name: str, revision: str | None) -> str:
+def hub_commit(name: str, revision: str | None, file: str = "config.json") -> str:
     """The commit that a name on the hub was loaded at, since a branch moves; else the revision itself."""
     from huggingface_hub import try_to_load_from_cache
 
-    config = try_to_load_from_cache(name, "config.json", revision=revision)
+    config = try_to_load_from_cache(name, file, revision=revision)
     return Path(config).parent.name if isinstance(config, str) else revision or "main"

@@ -12,13 +12,14 @@ SAMPLES, SAMPLE_BYTES = 64, 1 << 16
 
 
 def fingerprint(folder: Path) -> str:
-    """12 hexadecimal digits that change with the model in a folder: names, sizes and contents of its files.
+    """12 hexadecimal digits that change with the model in a folder (or one file): names, sizes, contents of its files.
 
     Of files over 200 MB only the size and 64 samples of 64 KiB count; different weights differ nearly everywhere.
     """
     digest = hashlib.blake2b(digest_size=6)
-    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-        name = file.relative_to(folder).as_posix()
+    root, files = (folder, folder.rglob("*")) if folder.is_dir() else (folder.parent, iter([folder]))
+    for file in sorted(path for path in files if path.is_file()):
+        name = file.relative_to(root).as_posix()
         if not name.endswith(".md") and not any(part.startswith(".") for part in name.split("/")):
             _add(digest, name, file, WHOLE_MODEL_BYTES)
     return digest.hexdigest()

@@ -103,7 +103,7 @@ class Scores(Result):
     """Everything a report shows."""
 
     title: str
-    task: Literal["gap", "score"]
+    task: Literal["gap", "score", "images"]
     reference: str | None
     groups: list[str]  # in display order, the reference first
     metrics: list[Metric]

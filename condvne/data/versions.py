@@ -5,7 +5,10 @@ from __future__ import annotations
 import platform
 from importlib import metadata
 
-PACKAGES = ("condvne", "torch", "transformers", "sentence-transformers", "datasets", "numpy", "scipy", "scikit-learn")
+PACKAGES = (
+    *("condvne", "torch", "transformers", "sentence-transformers", "datasets", "numpy", "scipy", "scikit-learn"),
+    *("open_clip_torch", "timm", "torchvision", "pillow"),  # they decode, prepare and encode images
+)
 
 
 def installed_versions() -> dict[str, str]:

@@ -5,17 +5,22 @@ what the scores would be at infinite n, and ask whether the ranking survives oth
 """
 
 from condvne.evaluation.comparison import RKE, VENDI, Comparison, Heading, Progress
-from condvne.evaluation.evaluate import default_sizes, evaluate, resolved_device
-from condvne.evaluation.features import kernel_of
+from condvne.evaluation.evaluate import checked_sizes, default_sizes, evaluate, evaluate_embedded, resolved_device
+from condvne.evaluation.features import Embedded, kernel_of, tell_cut, with_kernels
 
 __all__ = [
     "RKE",
     "VENDI",
     "Comparison",
+    "Embedded",
     "Heading",
     "Progress",
+    "checked_sizes",
     "default_sizes",
     "evaluate",
+    "evaluate_embedded",
     "kernel_of",
     "resolved_device",
+    "tell_cut",
+    "with_kernels",
 ]

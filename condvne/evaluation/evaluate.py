@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,7 +16,7 @@ from condvne.data.embeddings import TextEncoder
 from condvne.data.results import Cell, Gap, Metric, Scores, Side
 from condvne.errors import ConfigError, InputError
 from condvne.evaluation.comparison import RKE, VENDI, Comparison, Heading, Progress
-from condvne.evaluation.features import embedded_comparison
+from condvne.evaluation.features import Embedded, embedded_comparison
 from condvne.evaluation.robustness import robustness_maps
 from condvne.evaluation.scoring import Scorer
 from condvne.evaluation.significance import interval, population_scores, swap_tests
@@ -34,19 +35,41 @@ def evaluate(
     progress: Progress,
     ranks: Ranks = SINGLE,
 ) -> Scores:
-    """Embed, score and judge a comparison; several ranks share the embedding and the subsamples.
+    """Embed the texts of both sides, score and judge; several ranks share the embedding and the subsamples.
 
     Raises:
         InputError: a requested size exceeds the conditions, or the reference gives no bandwidth.
         DataError: a text is empty or its embedding is not finite (ids named).
     """
-    available = len(comparison.conditions)
-    sizes = sorted(set(settings.sizes)) or default_sizes(available)
-    too_large = [n for n in sizes if n > available]
-    if too_large:
-        raise InputError(f"size {too_large[0]} exceeds the {available} conditions there are; choose smaller sizes.")
+    checked_sizes(settings, len(comparison.conditions))
     notes: list[str] = []
     embedded = embedded_comparison(comparison, encoder, kernels, cache, device, progress, notes, ranks)
+    heading = replace(heading, notes=[*heading.notes, *notes])
+    encoders = (encoder, encoder)
+    return evaluate_embedded(comparison, heading, embedded, encoders, kernels, settings, progress=progress, ranks=ranks)
+
+
+def evaluate_embedded(
+    comparison: Comparison,
+    heading: Heading,
+    embedded: Embedded,
+    encoders: tuple[TextEncoder, TextEncoder],
+    kernels: Kernels,
+    settings: Evaluation,
+    *,
+    progress: Progress,
+    ranks: Ranks = SINGLE,
+) -> Scores:
+    """Score and judge a comparison whose features are there, whatever its outputs are.
+
+    Args:
+        encoders: what gave the features of conditions and outputs, named in the result.
+
+    Raises InputError when a requested size exceeds the conditions.
+    """
+    available = len(comparison.conditions)
+    sizes = checked_sizes(settings, available)
+    notes: list[str] = []
     scorer = Scorer(comparison, embedded, settings, heading.seed, ranks)
     points = curves(
         scorer,
@@ -77,8 +100,8 @@ def evaluate(
         populations=population_scores(comparison, embedded, settings, heading.seed, progress, notes),
         swap_tests=swap_tests(comparison, embedded, settings, heading.seed, progress),
         robustness=robustness_maps(comparison, embedded, settings, heading.seed, progress),
-        condition=_side(embedded.kernel_x, kernels.condition, "all conditions", encoder, embedded.x),
-        output=_side(embedded.kernel_y, kernels.output, embedded.output_fitted_on, encoder, outputs),
+        condition=_side(embedded.kernel_x, kernels.condition, "all conditions", encoders[0], embedded.x),
+        output=_side(embedded.kernel_y, kernels.output, embedded.output_fitted_on, encoders[1], outputs),
         warnings=embedded.warnings,
         notes=[*heading.notes, *notes, *_size_notes(sizes, available, settings.repeats), *_rank_notes(ranks)],
         seed=heading.seed,
@@ -87,6 +110,15 @@ def evaluate(
     )
     ranks.broadcast(scores.model_dump_json())
     return scores
+
+
+def checked_sizes(settings: Evaluation, available: int) -> list[int]:
+    """Sample sizes, ascending; by default a few fractions of what is there. Raises InputError for a larger one."""
+    sizes = sorted(set(settings.sizes)) or default_sizes(available)
+    too_large = [n for n in sizes if n > available]
+    if too_large:
+        raise InputError(f"size {too_large[0]} exceeds the {available} conditions there are; choose smaller sizes.")
+    return sizes
 
 
 def resolved_device(device: str, local: int = 0) -> torch.device:

@@ -12,6 +12,7 @@ from torch import Tensor
 from condvne.core.groups import OutputGroup
 from condvne.core.kernels import Cosine, Gaussian, Kernel, Laplacian, Polynomial
 from condvne.data.config import KernelChoice, Kernels
+from condvne.data.embeddings import Embedded as Vectors
 from condvne.data.embeddings import TextEncoder, embed
 from condvne.errors import InputError
 from condvne.evaluation.comparison import Comparison, Progress
@@ -77,12 +78,7 @@ def embedded_comparison(
         )
         noun = "texts" if comparison.chunks is None else "chunks"
         notes.append(f"embeddings of {name}: {result.distinct} distinct {noun} of {len(texts) * width}")
-        if result.cut:
-            sentence = (
-                f"{result.cut} of {result.distinct} distinct {noun} of {name} are longer than the encoder reads and "
-                "were cut there: what differs only behind the cut counts as equal."
-            )
-            (warnings if result.cut >= CUT_SHARE * result.distinct else notes).append(sentence)
+        tell_cut(result, f"{noun} of {name}", notes, warnings)
         return result.tensor.reshape(len(texts), -1).to(device)
 
     chunks = comparison.chunks
@@ -94,9 +90,31 @@ def embedded_comparison(
         ids = [comparison.ids[i] for i in owners.tolist()]
         flat = [text for row in lists for text in row]
         groups[name] = OutputGroup(embedded(f"group {name}", flat, ids), owners.to(device))
+    return with_kernels(x, groups, kernels, comparison.reference, notes, warnings)
+
+
+def tell_cut(result: Vectors, what: str, notes: list[str], warnings: list[str]) -> None:
+    """Say how many texts the encoder cut: in the warnings where they are many, else in the notes."""
+    if result.cut:
+        sentence = (
+            f"{result.cut} of {result.distinct} distinct {what} are longer than the encoder reads and were cut there: "
+            "what differs only behind the cut counts as equal."
+        )
+        (warnings if result.cut >= CUT_SHARE * result.distinct else notes).append(sentence)
+
+
+def with_kernels(
+    x: Tensor,
+    groups: dict[str, OutputGroup],
+    kernels: Kernels,
+    reference: str | None,
+    notes: list[str],
+    warnings: list[str] | None = None,
+) -> Embedded:
+    """Features with one kernel a side: bandwidths from all conditions, and from the outputs of the reference."""
     kernel_x = kernel_of(kernels.condition).fit_each(x)
-    kernel_y, fitted_on = _output_kernel(kernel_of(kernels.output), comparison.reference, groups, notes)
-    return Embedded(x, groups, kernel_x, kernel_y, fitted_on, warnings)
+    kernel_y, fitted_on = _output_kernel(kernel_of(kernels.output), reference, groups, notes)
+    return Embedded(x, groups, kernel_x, kernel_y, fitted_on, warnings or [])
 
 
 def _output_kernel(

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from markupsafe import Markup, escape
 
+from condvne.data.pictures import ContactSheet
 from condvne.data.results import Scores
 from condvne.data.storage import write_whole
 from condvne.reports import alternatives, formatting
 from condvne.reports.findings import compared, findings
 from condvne.reports.maps import robustness_plot
 from condvne.reports.palette import DARK, LIGHT, css_variables
+from condvne.reports.pictures import loss_panels, mode_panels
 from condvne.reports.plots import gap_difference_plot, gap_plot, needs_legend, swatch
 from condvne.reports.populations import population_caption, population_rows
 from condvne.reports.svg import to_svg
@@ -36,9 +38,9 @@ class Setting:
     value: str | None
 
 
-def write_page(scores: Scores, path: str | Path) -> None:
+def write_page(scores: Scores, path: str | Path, pictures: ContactSheet | None = None) -> None:
     """Write the report, whole or not at all. Raises RunError where the disk refuses it."""
-    write_whole(path, render(scores))
+    write_whole(path, render(scores, pictures))
 
 
 def environment() -> Environment:
@@ -58,8 +60,8 @@ def environment() -> Environment:
     return templates
 
 
-def render(scores: Scores) -> str:
-    """The report as HTML. Every text that comes from the user is escaped; figures are inline SVG."""
+def render(scores: Scores, pictures: ContactSheet | None = None) -> str:
+    """The report as HTML. Every text that comes from the user is escaped; figures are inline SVG, pictures inline."""
     templates = environment()
     text = templates.get_template("report.html.jinja").render(
         scores=scores,
@@ -73,6 +75,8 @@ def render(scores: Scores) -> str:
         curves=_curves(scores),
         differences=_differences(scores),
         maps=_maps(scores),
+        modes=mode_panels(pictures),
+        losses=loss_panels(pictures),
         settings=list(setting_lines(scores.settings)),
         number=formatting.number,
         style=Markup(templates.get_template("report.css").render()),

@@ -1,0 +1,1 @@
+"""Images in published layouts: where they lie, under which conditions, how they are decoded and encoded."""

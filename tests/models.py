@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +72,45 @@ def save_tiny(
     tiny_model(family, vocab_size, context).save_pretrained(folder)
     byte_tokenizer(vocab_size, pad).save_pretrained(folder)
     return folder
+
+
+def save_gguf(folder: Path, name: str = "tiny.gguf") -> Any:
+    """A tiny random Qwen2 and its tokenizer in one GGUF file; returns the model."""
+    import gguf
+    import transformers
+
+    tokenizer = byte_tokenizer(320)
+    merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
+    tokens = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
+    size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "max_position_embeddings": 64}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 4}
+    config = transformers.Qwen2Config(
+        vocab_size=len(tokens), **size, **heads, tie_word_embeddings=False, initializer_range=0.3
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = transformers.Qwen2ForCausalLM(config).eval()
+    writer = gguf.GGUFWriter(str(folder / name), "qwen2")
+    writer.add_context_length(64)
+    writer.add_embedding_length(32)
+    writer.add_block_count(2)
+    writer.add_feed_forward_length(64)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(4)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_merges([" ".join(merge) for merge in merges])
+    writer.add_token_types([3] + [1] * (len(tokens) - 1))  # the first is a control token
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(0)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN2, 2)
+    for key, tensor in model.state_dict().items():
+        writer.add_tensor(names.get_name(key, (".weight", ".bias")), tensor.float().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return model

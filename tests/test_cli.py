@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from condvne.cli import app, main
 from tests.corpora import gap_settings, write_config
+from tests.models import save_gguf
 from tests.tasks.test_score import write_wide
 
 REPORTS = {"scores.json", "table.md", "table.csv", "gap.png", "report.html", "config.json", "versions.json"}
@@ -91,3 +92,16 @@ def test_a_refusal_ends_a_real_process_with_status_one_and_no_traceback(tmp_path
     assert result.returncode == 1
     assert result.stderr.startswith("condvne: absent.yaml")
     assert "Traceback" not in result.stderr
+
+
+def test_gap_takes_another_model_and_a_gguf_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = write_config(tmp_path / "config.yaml", gap_settings(tmp_path, pairs={"count": 80}))
+    (tmp_path / "quantised").mkdir()
+    save_gguf(tmp_path / "quantised", "q.gguf")
+    arguments = ["gap", str(config), "--model", str(tmp_path / "quantised"), "--gguf", "q.gguf"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["condvne", *arguments])
+    assert main() == 0
+    settings = json.loads((tmp_path / "runs" / "tiny" / "config.json").read_text())
+    assert settings["model"]["gguf"] == "q.gguf"
+    assert (tmp_path / "runs" / "tiny" / "report.html").exists()

@@ -18,6 +18,12 @@ from condvne.ranks import joined
 def gap(
     config: Annotated[Path, typer.Argument(help="A YAML configuration, e.g. configs/quickstart.yaml.")],
     folder: Annotated[Path | None, typer.Option(help="Run folder; default runs/NAME.", show_default=False)] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Folder or hub name in place of the configuration's.", show_default=False)
+    ] = None,
+    gguf: Annotated[
+        str | None, typer.Option(help="A .gguf file within the model's folder.", show_default=False)
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done and what it costs.")] = False,
 ) -> None:
     """Measure a language model against the text it was trained on, under the same prefixes.
@@ -25,6 +31,9 @@ def gap(
     Run again with the same configuration and folder, it goes on where it stopped.
     """
     settings = load_gap_config(config)
+    if model or gguf:
+        changed = settings.model.model_copy(update={"path": model or settings.model.path, "gguf": gguf})
+        settings = settings.model_copy(update={"model": changed})
     folder = folder or Path("runs") / settings.name
     if dry_run:
         _show_plan(settings, folder)

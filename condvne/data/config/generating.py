@@ -65,6 +65,7 @@ class Model(Settings):
     """A causal language model and its tokenizer: a folder or a hub name."""
 
     path: str
+    gguf: str | None = None  # a quantised checkpoint's file within it; weights and tokenizer come from there
     tokenizer: str | None = None  # default: the model's own
     revision: str | None = None
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,10 +37,11 @@ def load_model(config: Model, device: torch.device | str) -> tuple[Any, Any]:
         model, report = AutoModelForCausalLM.from_pretrained(
             config.path,
             revision=config.revision or "main",
-            dtype=config.dtype,
+            dtype="float32" if config.gguf and config.dtype == "auto" else config.dtype,  # it is dequantised
             device_map=config.device_map,
             trust_remote_code=config.trust_remote_code,
             output_loading_info=True,
+            **_gguf(config),
         )
     # transformers only warns here, and goes on with random weights.
     absent = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
@@ -64,7 +66,19 @@ def load_tokenizer(config: Model) -> Any:
             source,
             revision="main" if config.tokenizer else config.revision or "main",
             trust_remote_code=config.trust_remote_code,
+            **({} if config.tokenizer else _gguf(config)),
         )
+
+
+def _gguf(config: Model) -> dict[str, str]:
+    """What loads a GGUF file. Raises ConfigError where it is not in the folder, or the package gguf is absent."""
+    if config.gguf is None:
+        return {}
+    if importlib.util.find_spec("gguf") is None:
+        raise ConfigError("model.gguf: needs the package gguf; run pip install 'condvne[gguf]'.")
+    if os.path.isdir(config.path) and not os.path.isfile(os.path.join(config.path, config.gguf)):
+        raise ConfigError(f"model.gguf: {config.path} holds no file {config.gguf!r}; name one of its .gguf files.")
+    return {"gguf_file": config.gguf}
 
 
 def _tokenizer_source(config: Model) -> tuple[str, str]:

@@ -8,7 +8,7 @@ import torch
 from condvne.data.config import Model
 from condvne.data.text.language_model import context_length, load_model, pad_id
 from condvne.errors import ConfigError, DataError
-from tests.models import FAMILIES, byte_tokenizer, save_tiny, tiny_model
+from tests.models import FAMILIES, byte_tokenizer, save_gguf, save_tiny, tiny_model
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -93,3 +93,15 @@ def test_padding_takes_the_tokenizers_id_else_the_models_else_eos() -> None:
     assert tokenizer.pad_token_id is None
     tokenizer.eos_token = None
     assert pad_id(tiny_model("gpt_neox"), tokenizer) == 0
+
+
+def test_a_gguf_file_gives_model_and_tokenizer(tmp_path: Path) -> None:
+    original = save_gguf(tmp_path)
+    model, tokenizer = load_model(Model(path=str(tmp_path), gguf="tiny.gguf"), "cpu")
+    ids = tokenizer("A tensor holds numbers")["input_ids"]
+    assert tokenizer.decode(ids) == "A tensor holds numbers"
+    assert ids == byte_tokenizer(320)("A tensor holds numbers")["input_ids"]
+    with torch.inference_mode():
+        torch.testing.assert_close(model(torch.tensor([ids])).logits, original(torch.tensor([ids])).logits)
+    with pytest.raises(ConfigError, match=r"model\.gguf: .* holds no file 'other\.gguf'; name one of its \.gguf files"):
+        load_model(Model(path=str(tmp_path), gguf="other.gguf"), "cpu")

@@ -94,14 +94,12 @@ def test_a_refusal_ends_a_real_process_with_status_one_and_no_traceback(tmp_path
     assert "Traceback" not in result.stderr
 
 
-def test_gap_takes_another_model_and_a_gguf_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gap_takes_another_model_and_a_gguf_file(tmp_path: Path) -> None:
     config = write_config(tmp_path / "config.yaml", gap_settings(tmp_path, pairs={"count": 80}))
     (tmp_path / "quantised").mkdir()
     save_gguf(tmp_path / "quantised", "q.gguf")
-    arguments = ["gap", str(config), "--model", str(tmp_path / "quantised"), "--gguf", "q.gguf"]
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["condvne", *arguments])
-    assert main() == 0
+    result = condvne("gap", str(config), "--model", "quantised", "--gguf", "q.gguf", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
     settings = json.loads((tmp_path / "runs" / "tiny" / "config.json").read_text())
     assert settings["model"]["gguf"] == "q.gguf"
     assert (tmp_path / "runs" / "tiny" / "report.html").exists()

@@ -33,6 +33,7 @@ def load_model(config: Model, device: torch.device | str) -> tuple[Any, Any]:
     """
     from transformers import AutoModelForCausalLM
 
+    gguf = _gguf(config)
     with _loading(config.path, "model.path", "a causal language model"):
         model, report = AutoModelForCausalLM.from_pretrained(
             config.path,
@@ -41,7 +42,7 @@ def load_model(config: Model, device: torch.device | str) -> tuple[Any, Any]:
             device_map=config.device_map,
             trust_remote_code=config.trust_remote_code,
             output_loading_info=True,
-            **_gguf(config),
+            **gguf,
         )
     # transformers only warns here, and goes on with random weights.
     absent = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])

@@ -23,6 +23,7 @@ import torch
 import typer
 from bench_engine import coverage, growth, hundred_thousand, large_exact_kernel, sketch_rate, stream
 from bench_images import images_per_second
+from bench_study import ablation, decoding
 from bench_tools import ROOT, Claim, clustered, in_process, peak_memory, seconds
 from rich.console import Console
 from rich.table import Table
@@ -153,6 +154,8 @@ CLAIMS: dict[str, Callable[[Device], list[Claim]]] = {
     "exact": exact_against_vendi_score,
     "order-2": order_two,
     "generation": generation,
+    "decoding": decoding,
+    "ablation": ablation,
     "images": images_per_second,
     "covariance": covariance_route,
     "coverage": coverage,

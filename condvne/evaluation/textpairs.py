@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,6 +42,15 @@ def reachable(evaluation: Evaluation, available: int, notes: list[str]) -> Evalu
         return evaluation
     notes.append(f"sizes {listed(beyond)} were lowered to the {available} pairs that are left")
     return evaluation.model_copy(update={"sizes": sorted({min(n, available) for n in evaluation.sizes})})
+
+
+def repeated_prefixes(records: Sequence[PairRecord]) -> str:
+    """How many prefixes come more than once, also up to case, spacing and punctuation, in one sentence."""
+    texts = Counter(r.prefix for r in records)
+    alike = {"".join(c for c in text.casefold() if c.isalnum()) or text for text in texts}
+    frequent, times = texts.most_common(1)[0]
+    sentence = f"{len(texts)} distinct prefixes of {len(records)}, {len(alike)} up to case, spacing and punctuation"
+    return sentence + (f"; the most frequent, {frequent!r}, comes {times} times" if times > 1 else "")
 
 
 def text_comparison(

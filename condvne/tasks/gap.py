@@ -18,7 +18,7 @@ from condvne.data.text.language_model import load_tokenizer
 from condvne.data.text.recording import local_inputs, record
 from condvne.data.versions import installed_versions
 from condvne.evaluation import Heading, Progress, evaluate, resolved_device
-from condvne.evaluation.textpairs import cutter, reachable, text_comparison, without_blanks
+from condvne.evaluation.textpairs import cutter, reachable, repeated_prefixes, text_comparison, without_blanks
 from condvne.ranks import SINGLE, Ranks
 
 
@@ -40,6 +40,7 @@ def measure_gap(config: GapConfig, folder: Path, *, progress: Progress, ranks: R
         records = record(config, run.path, device, progress=progress, notes=notes, ranks=ranks)
         kept = without_blanks(config.evaluation, records, notes)
         evaluation = reachable(config.evaluation, len(kept), notes)
+        notes.append(repeated_prefixes(kept))
         names = [strategy.name for strategy in config.generation.strategies]
         cut = cutter(load_tokenizer(config.model), config.chunk_tokens) if config.chunk_tokens else None
         scores = evaluate(

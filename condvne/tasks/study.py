@@ -31,7 +31,7 @@ from condvne.data.text.recording import local_inputs, record
 from condvne.data.versions import installed_versions
 from condvne.errors import RunError
 from condvne.evaluation import Heading, Progress, evaluate, resolved_device
-from condvne.evaluation.textpairs import cutter, reachable, text_comparison, without_blanks
+from condvne.evaluation.textpairs import cutter, reachable, repeated_prefixes, text_comparison, without_blanks
 from condvne.ranks import SINGLE, Ranks
 
 
@@ -146,6 +146,7 @@ class _Study:
         records = list(self._shortened(self.records[cell.prefix_tokens], cell.continuation_tokens))
         kept = without_blanks(config.evaluation, records, notes)
         evaluation = reachable(config.evaluation, len(kept), notes)
+        notes.append(repeated_prefixes(kept))
         cut = cutter(self.tokenizer, cell.chunk_tokens) if cell.chunk_tokens else None
         strategies = config.generation.strategies
         return evaluate(

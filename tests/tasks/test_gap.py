@@ -17,11 +17,11 @@ from torch import Tensor
 import condvne as cv
 from condvne.data.config import Encoder, GapConfig
 from condvne.data.encoders import load_encoder
-from condvne.data.records import read_pair_records
+from condvne.data.records import PairRecord, read_pair_records
 from condvne.data.results import Scores
 from condvne.data.text.generation import load_model
 from condvne.evaluation import Progress
-from condvne.evaluation.textpairs import TRAINING
+from condvne.evaluation.textpairs import TRAINING, repeated_prefixes
 from condvne.tasks.gap import measure_gap
 from tests.corpora import gap_settings, write_config, write_corpus
 
@@ -275,6 +275,17 @@ def test_chunks_of_tokens_are_embedded_one_by_one_and_laid_side_by_side(
     cell = scores.cell(TRAINING, "conditional_vendi", 40)
     assert cell is not None
     assert cell.mean == pytest.approx(float(cv.conditional_vendi(x, y)), rel=1e-5)
+
+
+def test_repeated_prefixes_are_counted() -> None:
+    def pair(prefix: str) -> PairRecord:
+        return PairRecord(prefix, prefix, [1], "a", [2])
+
+    told = repeated_prefixes([pair(text) for text in ("The end", "The end", "the END.", "An owl", "...", "!")])
+    assert told == (
+        "5 distinct prefixes of 6, 4 up to case, spacing and punctuation; the most frequent, 'The end', comes 2 times"
+    )
+    assert repeated_prefixes([pair("a"), pair("b")]).endswith("punctuation")
 
 
 def test_a_corpus_without_a_valid_paragraph_is_refused(tmp_path: Path) -> None:

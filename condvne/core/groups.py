@@ -33,10 +33,12 @@ class OutputGroup:
     Attributes:
         features: (outputs, d).
         owners: (outputs,), the row of the condition each output belongs to, ascending.
+        weights: (outputs,), non-negative, one in sum for each condition; equal by default.
     """
 
     features: Tensor
     owners: Tensor
+    weights: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def conditional_entropies(
 
     Args:
         x: features of the conditions, (N, dx).
-        groups: outputs of each group; every condition weighs the same, shared equally by its outputs.
+        groups: outputs of each group; every condition weighs the same, shared among its outputs by their weights.
         rows: conditions to use, (n,), ascending.
         kernel_x, kernel_y: kernels with fixed bandwidth.
         orders: α in [0, ∞]; exact, one decomposition serves all of them.
@@ -125,7 +127,9 @@ class _Layout:
     weights: Tensor | None
 
     def same_as(self, other: _Layout) -> bool:
-        return torch.equal(self.position, other.position)
+        if self.weights is None or other.weights is None:
+            return self.weights is other.weights and torch.equal(self.position, other.position)
+        return torch.equal(self.position, other.position) and torch.equal(self.weights, other.weights)
 
 
 def _layout(group: OutputGroup, rows: Tensor) -> _Layout:
@@ -136,6 +140,8 @@ def _layout(group: OutputGroup, rows: Tensor) -> _Layout:
     if bool((counts == 0).any()):
         without = int(rows[int(torch.nonzero(counts == 0)[0])])
         raise InputError(f"condition {without} has no output in one of the groups; give every group one or more.")
+    if group.weights is not None:
+        return _Layout(kept, position, group.weights[kept].double() / len(rows))
     equal = bool((counts == 1).all())
     return _Layout(kept, position, None if equal else 1.0 / (len(rows) * counts[position].double()))
 

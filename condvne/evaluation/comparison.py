@@ -60,7 +60,7 @@ class Heading:
     """What the result says of its run beside the scores; `notes` tell what was skipped before this."""
 
     title: str
-    task: Literal["gap", "score", "images"]
+    task: Literal["gap", "score", "images", "reweight"]
     seed: int
     settings: dict[str, object]
     versions: dict[str, str]

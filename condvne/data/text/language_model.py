@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -17,8 +17,10 @@ from condvne.errors import ConfigError, DataError
 _CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length")
 
 
-def load_model(config: Model, device: torch.device | str) -> tuple[Any, Any]:
-    """Load a causal language model, in eval mode, and its tokenizer.
+def load_model(
+    config: Model, device: torch.device | str, architecture: Literal["causal", "seq2seq"] = "causal"
+) -> tuple[Any, Any]:
+    """Load a causal or sequence-to-sequence language model, in eval mode, and its tokenizer.
 
     The model lies on `device`, or where `config.device_map` puts it. `dtype="auto"` keeps the dtype of the checkpoint.
     Code of the checkpoint's own runs only when `config.trust_remote_code` is set.
@@ -28,12 +30,14 @@ def load_model(config: Model, device: torch.device | str) -> tuple[Any, Any]:
     ConfigError
         Neither a folder nor reachable on the hub; or a tokenizer with ids that the model has no embedding for.
     DataError
-        A folder that holds no loadable causal language model or tokenizer, or lacks some of the weights.
+        A folder that holds no loadable model of this architecture, or no tokenizer, or lacks some of the weights.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
-    with _loading(config.path, "model.path", "a causal language model"):
-        model, report = AutoModelForCausalLM.from_pretrained(
+    what = f"a {'causal' if architecture == 'causal' else 'sequence-to-sequence'} language model"
+    family = AutoModelForCausalLM if architecture == "causal" else AutoModelForSeq2SeqLM
+    with _loading(config.path, "model.path", what):
+        model, report = family.from_pretrained(
             config.path,
             revision=config.revision or "main",
             dtype=config.dtype,
@@ -46,7 +50,7 @@ def load_model(config: Model, device: torch.device | str) -> tuple[Any, Any]:
     if absent:
         raise DataError(
             f"{config.path}: the checkpoint lacks {len(absent)} of the model's weights ({listed(absent)}); "
-            "give a complete checkpoint of a causal language model."
+            f"give a complete checkpoint of {what}."
         )
     source, key = (config.tokenizer, "model.tokenizer") if config.tokenizer else (config.path, "model.path")
     with _loading(source, key, "a tokenizer"):

@@ -135,7 +135,8 @@ class BertScoreF1:
     def against(self, texts: Sequence[str], references: Sequence[str]) -> Tensor:
         count = len(references)
         found = self._f1([text for text in texts for _ in references], list(references) * len(texts))
-        return found.reshape(len(texts), count).amax(1)
+        best: Tensor = found.reshape(len(texts), count).amax(1)
+        return best
 
     def _f1(self, candidates: Sequence[str], references: Sequence[str]) -> Tensor:
         cleaned = [[clean_text(text) for text in texts] for texts in (candidates, references)]
@@ -159,4 +160,5 @@ class EmbeddingCosine:
 
     def _vectors(self, texts: Sequence[str]) -> Tensor:
         encoded = self._encoder.encode([clean_text(text) for text in texts]).double()
-        return encoded / torch.linalg.vector_norm(encoded, dim=-1, keepdim=True)
+        unit: Tensor = encoded / torch.linalg.vector_norm(encoded, dim=-1, keepdim=True)
+        return unit

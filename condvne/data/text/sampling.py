@@ -109,7 +109,9 @@ class CandidateSampler:
                 )
             else:
                 self._size = size = len(numbers) // 2
-                self.note(f"generation ran out of memory with {len(numbers)} candidates a batch and went on with {size}")
+                self.note(
+                    f"generation ran out of memory with {len(numbers)} candidates a batch and went on with {size}"
+                )
         return drawn
 
     def _check_context(self, record_id: str, tokens: int) -> None:
@@ -205,5 +207,3 @@ class _Recorder:
         assert self._scores is not None
         self.logprobs.append(self._scores.gather(-1, scores.argmax(-1, keepdim=True))[:, 0])
         return scores
-
-

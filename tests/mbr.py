@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 from pathlib import Path
 from typing import Any
@@ -79,7 +78,7 @@ def save_tiny_bert(folder: Path) -> Path:
 def candidate_lines(inputs: int = 8, number: int = 6) -> list[dict[str, Any]]:
     """Records whose candidates share words with each other and with the reference; likelier ones come more often."""
     draw = random.Random(0)
-    lines = []
+    lines: list[dict[str, Any]] = []
     for i in range(inputs):
         subject = SUBJECTS[i % len(SUBJECTS)]
         texts = [f"{subject} {draw.choice(VERBS)} {draw.choice(OBJECTS)}" for _ in range(number)]
@@ -97,7 +96,6 @@ def candidate_lines(inputs: int = 8, number: int = 6) -> list[dict[str, Any]]:
     for line in lines:
         of_text = dict(zip(line["outputs"], line["logprobs"], strict=True))
         line["logprobs"] = [of_text[text] for text in line["outputs"]]
-    assert all(math.isfinite(v) for line in lines for v in line["logprobs"])
     return lines
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from condvne.cli import gap, score
+from condvne.cli import gap, mbr, score
 from condvne.cli.options import ManyValues
 from condvne.errors import CondvneError
 from condvne.ranks import rank_label
@@ -33,6 +33,7 @@ def _program(verbose: Annotated[bool, typer.Option(help="Show what the libraries
 
 
 app.command()(gap.gap)
+app.command()(mbr.mbr)
 app.command(cls=ManyValues)(score.score)
 
 

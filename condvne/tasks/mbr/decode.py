@@ -16,7 +16,7 @@ from torch import Tensor
 
 from condvne.core.kernels import Kernel
 from condvne.data.config import plain_settings
-from condvne.data.config.mbr import MbrConfig, MeasureName
+from condvne.data.config.mbr import MbrConfig, MeasureName, MetricName
 from condvne.data.config.scoring import KernelChoice
 from condvne.data.decoding import Decoding, DecodingCell, Utility
 from condvne.data.embeddings import TextEncoder, embed, load_encoder
@@ -117,14 +117,15 @@ def _chosen(
 ) -> dict[tuple[MeasureName, str], Selection]:
     chosen = {}
     for utility in config.utilities:
+        ties = []
         for w in weighted:
-            selection = select(found.utilities[utility], w.weights)
-            chosen[utility, w.method.key] = selection
-            if selection.ties:
-                notes.append(
-                    f"{w.method.label} with {LABELS[utility]}: the highest expected utility was shared by several "
-                    f"candidates of {selection.ties} inputs, and the one drawn first was taken"
-                )
+            selection = chosen[utility, w.method.key] = select(found.utilities[utility], w.weights)
+            ties += [f"{w.method.label} {selection.ties}"] if selection.ties else []
+        if ties:
+            notes.append(
+                f"{LABELS[utility]}: several candidates shared the highest expected utility, and the one drawn first "
+                f"was taken; inputs in which that happened: {', '.join(ties)}"
+            )
     return chosen
 
 
@@ -150,7 +151,7 @@ def _cells(
     cells, done = [], 0
     progress("metrics and resamples", 0, len(chosen))
     for utility in config.utilities:
-        judged: dict[str, dict[str, Judged]] = {}
+        judged: dict[str, dict[MetricName, Judged]] = {}
         for w in weighted:
             outputs = _outputs(sets, chosen[utility, w.method.key], embedded)
             judged[w.method.key] = {m: judge.judged(m, outputs) for m in config.metrics}
@@ -166,7 +167,7 @@ def _kernel_y(embedded: Embedded | None) -> Kernel:
 
 
 def _cells_of(
-    config: MbrConfig, judge: Judge, utility: MeasureName, judged: dict[str, dict[str, Judged]]
+    config: MbrConfig, judge: Judge, utility: MeasureName, judged: dict[str, dict[MetricName, Judged]]
 ) -> list[DecodingCell]:
     cells = []
     base = judged[config.reference]
@@ -174,7 +175,7 @@ def _cells_of(
         for metric, found in metrics.items():
             if found.value is None:
                 continue
-            low, high = judge.bounds(found, config.confidence)
+            low, high = judge.bounds(metric, found, config.confidence)
             gap = None if method == config.reference else judge.gap(found, base[metric], config.confidence)
             cells.append(
                 DecodingCell(

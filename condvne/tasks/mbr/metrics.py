@@ -8,6 +8,7 @@ replicates about their mean, added to the value, as in `condvne.core.resampling`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,14 @@ from condvne.evaluation.significance import interval
 
 Array = npt.NDArray[np.float64]
 LEAST = 5  # inputs; fewer give false certainty
+RANGES: dict[MetricName, tuple[float, float]] = {
+    "rouge_l": (0, 1),
+    "bertscore": (-1, 1),
+    "cosine": (-1, 1),
+    "distinct_2": (0, 1),
+    "self_bleu_2": (0, 1),
+    "conditional_vendi": (1, math.inf),
+}
 CHUNK_ENTRIES = 2**22  # entries of matrices decomposed together
 
 DESCRIPTIONS: dict[MetricName, Metric] = {
@@ -151,9 +160,13 @@ class Judge:
         entropies: Array = torch.cat(parts).cpu().numpy()
         return entropies
 
-    def bounds(self, judged: Judged, confidence: float) -> tuple[float | None, float | None]:
-        """The ends of a value's interval; None for fewer than 5 inputs."""
-        return (None, None) if judged.value is None else self._about(judged.value, judged.replicates, confidence)
+    def bounds(self, metric: MetricName, judged: Judged, confidence: float) -> tuple[float | None, float | None]:
+        """The ends of a value's interval, within the metric's range; None for fewer than 5 inputs."""
+        if judged.value is None:
+            return None, None
+        low, high = self._about(judged.value, judged.replicates, confidence)
+        least, most = RANGES[metric]
+        return None if low is None else max(low, least), None if high is None else min(high, most)
 
     def gap(self, judged: Judged, reference: Judged, confidence: float) -> Gap | None:
         """The paired difference from the reference method; None where either is undefined."""

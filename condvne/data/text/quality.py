@@ -140,8 +140,10 @@ class BertScoreF1:
 
     def _f1(self, candidates: Sequence[str], references: Sequence[str]) -> Tensor:
         cleaned = [[clean_text(text) for text in texts] for texts in (candidates, references)]
-        f1: Tensor = self._scorer.score(*cleaned, batch_size=self._batch_size)[2]
-        return f1.double()
+        precision, recall, f1 = self._scorer.score(*cleaned, batch_size=self._batch_size)
+        # bert-score gives F1 = 0 for precision or recall that are NaN, so that a broken model looks like a verdict.
+        kept: Tensor = f1.double().where(torch.isfinite(precision + recall), torch.nan)
+        return kept
 
 
 class EmbeddingCosine:

@@ -25,8 +25,7 @@ from condvne.data.decoding import DecodingMethod, ProjectionFacts
 from condvne.data.text.candidates import CandidateSet
 from condvne.errors import ConfigError
 
-LARGEST_COVARIANCE = 4096  # columns of explicit product features
-LARGEST_KERNEL = 6000  # candidates of all inputs together; an iteration decomposes a matrix of this size
+LARGEST = 6000  # rows of the matrix that an iteration decomposes, where it is not a sketch's
 
 
 @dataclass(frozen=True)
@@ -129,65 +128,72 @@ def _projected(config: MbrConfig, sets: Sequence[CandidateSet], embedded: Embedd
 
 
 class _Features:
-    """What is projected: features of (input, candidate), or their kernel."""
+    """What is projected: features of (input, candidate), or the kernel of the pairs, whichever matrix is smaller.
+
+    Features and their Gram matrix have the same optimum, and an iteration decomposes a matrix of the smaller size.
+    """
 
     def __init__(self, settings: ProjectionSettings, seed: int, embedded: Embedded, sizes: list[int]) -> None:
         self.settings, self.sizes = settings, sizes
         self.owners = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-        x, y = embedded.x, embedded.y
-        kernels = (embedded.kernel_x, embedded.kernel_y)
-        pairs = (x[self.owners.to(x.device)], y)
-        if settings.features == "kernel":
-            self._refuse_large(len(y), LARGEST_KERNEL, "candidates", "sketch")
-            of_pairs, of_outputs = (k.gram(f.double()) for k, f in zip(kernels, pairs, strict=True))
-            self.values = of_pairs * of_outputs
-            marginal = kernels[0].gram(x.double())
-        elif settings.features == "covariance":
-            self.values, marginal = self._covariance(kernels, pairs, x)
+        x, kernels = embedded.x, (embedded.kernel_x, embedded.kernel_y)
+        pairs = (x[self.owners.to(x.device)], embedded.y)
+        self.features: Tensor | None = None
+        self.gram: Tensor | None = None
+        if settings.features == "sketch":
+            dims = [x.shape[1], embedded.y.shape[1]]
+            origins = [x.mean(0), embedded.y.mean(0)]
+            sketch = JointSketch.draw(kernels, dims, settings.num_features, seed, origins=origins, device=x.device)
+            self._take(sketch.features(*pairs))
+            self.of_inputs = self._entropy(sketch.marginal(x).double())
+            return
+        columns = len(pairs[0]) + 1 if settings.features == "kernel" else self._columns(kernels, pairs)
+        self._refuse_large(min(columns, len(pairs[0])))
+        if columns < len(pairs[0]):
+            self.features = row_kronecker(*(k.feature_map(f.double()) for k, f in zip(kernels, pairs, strict=True)))
         else:
-            dims = [x.shape[1], y.shape[1]]
-            sketch = JointSketch.draw(
-                kernels, dims, settings.num_features, seed, origins=[x.mean(0), y.mean(0)], device=x.device
-            )
-            self.values, marginal = sketch.features(*pairs), sketch.marginal(x)
-        self.of_inputs = self._entropy(marginal)
+            of_inputs, of_candidates = (k.gram(f.double()) for k, f in zip(kernels, pairs, strict=True))
+            self.gram = of_inputs * of_candidates
+        self.of_inputs = float(matrix_entropy(kernels[0].gram(x.double()) / len(x)))
 
-    def _covariance(
-        self, kernels: tuple[Kernel, Kernel], pairs: tuple[Tensor, Tensor], x: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _take(self, features: Tensor) -> None:
+        if len(features) <= features.shape[1]:
+            wide = features.double()
+            self.gram = wide @ wide.mT
+        else:
+            self.features = features
+
+    def _columns(self, kernels: tuple[Kernel, Kernel], pairs: tuple[Tensor, Tensor]) -> int:
         dimensions = [k.feature_dimension(f) for k, f in zip(kernels, pairs, strict=True)]
         if None in dimensions:
             raise ConfigError(
                 "projection.features: covariance needs kernels with explicit features; set both kernels to cosine or "
                 "polynomial, or take sketch."
             )
-        self._refuse_large(math.prod(d for d in dimensions if d is not None), LARGEST_COVARIANCE, "columns", "sketch")
-        mapped = [k.feature_map(f.double()) for k, f in zip(kernels, pairs, strict=True)]
-        return row_kronecker(*mapped), kernels[0].feature_map(x.double())
+        return math.prod(d for d in dimensions if d is not None)
 
-    def _refuse_large(self, size: int, largest: int, noun: str, instead: str) -> None:
-        if size > largest:
+    def _refuse_large(self, size: int) -> None:
+        if size > LARGEST:
             raise ConfigError(
-                f"projection.features: {self.settings.features} would have {size} {noun}, more than {largest}; "
-                f"take {instead}."
+                f"projection.features: {self.settings.features} would decompose matrices of {size} rows, more than "
+                f"{LARGEST}; take sketch."
             )
 
     def _entropy(self, marginal: Tensor) -> float:
-        """H₁ of the inputs, each with weight 1/N, in the features of the projection."""
+        """H₁ of the inputs, each with weight 1/N, in the sketch."""
         n = len(marginal)
-        if self.settings.features == "kernel":
-            return float(matrix_entropy(marginal / n))
-        wide = marginal.double()
-        return float(matrix_entropy(wide @ wide.mT / n if n < wide.shape[1] else wide.mT @ wide / n))
+        smaller = marginal @ marginal.mT if n < marginal.shape[1] else marginal.mT @ marginal
+        return float(matrix_entropy(smaller / n))
 
     def projected(self, prior: Tensor, value: float, by_target: bool) -> Projection:
         """The weights for a price, or for a conditional entropy to be reached."""
-        groups = self.owners.to(self.values.device)
-        solve = project_kernel if self.settings.features == "kernel" else project
+        held = self.gram if self.gram is not None else self.features
+        assert held is not None
+        solve = project_kernel if self.gram is not None else project
         return solve(
-            self.values,
-            groups=groups,
-            prior=prior.to(self.values.device),
+            held,
+            groups=self.owners.to(held.device),
+            prior=prior.to(held.device),
             tolerance=self.settings.tolerance,
             max_iterations=self.settings.max_iterations,
             lam=None if by_target else value,

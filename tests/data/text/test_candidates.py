@@ -86,7 +86,7 @@ def test_minus_infinity_in_a_file_is_no_json(tmp_path: Path) -> None:
 
 def test_empty_candidates_are_refused_or_dropped_with_their_numbers() -> None:
     records = [replace(RECORD, outputs=["me", " \n", "you"]), replace(RECORD, id="b")]
-    with pytest.raises(cv.DataError, match="1 candidates of a have no visible character.*empty_candidates: drop"):
+    with pytest.raises(cv.DataError, match=r"1 candidates of a have no visible character.*empty_candidates: drop"):
         candidate_sets(records, "refuse", [])
     notes: list[str] = []
     sets = candidate_sets(records, "drop", notes)

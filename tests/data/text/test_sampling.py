@@ -66,9 +66,7 @@ class Keeping(CandidateSampler):
         return drawn
 
 
-def test_log_probabilities_are_the_models_own_before_the_nucleus_cuts(
-    folder: Path, loaded: tuple[str, Loaded]
-) -> None:
+def test_log_probabilities_are_the_models_own_before_the_nucleus_cuts(folder: Path, loaded: tuple[str, Loaded]) -> None:
     architecture, (model, tokenizer) = loaded
     config = settings(folder, architecture, number=12, max_new_tokens=12)
     sampler = Keeping(model, tokenizer, config, 0, lambda note: None)

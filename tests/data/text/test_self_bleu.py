@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from sacrebleu import BLEU
 
@@ -19,13 +20,13 @@ TEXTS = [
 ]
 
 
-def by_sacrebleu(texts: list[str], counts: np.ndarray) -> float:  # type: ignore[type-arg]
+def by_sacrebleu(texts: list[str], counts: npt.NDArray[np.int64]) -> float:
     bleu = BLEU(max_ngram_order=2, effective_order=True)
     total = 0.0
     for i, count in enumerate(counts):
         references = [texts[j] for j, other in enumerate(counts) if other and j != i]
         total += count * bleu.sentence_score(texts[i], references).score if count else 0.0
-    return total / counts.sum() / 100
+    return float(total / counts.sum() / 100)
 
 
 def test_the_whole_set_has_the_mean_of_sentence_scores_against_all_others() -> None:

@@ -7,7 +7,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from condvne.data.config.generating import NAMED_STRATEGIES, NUCLEUS, HubCorpus, Model, Strategy
+from condvne.data.config.generating import (
+    NAMED_STRATEGIES,
+    NUCLEUS,
+    CorpusSource,
+    HubCorpus,
+    Model,
+    Paragraphs,
+    Strategy,
+)
 from condvne.data.config.scoring import Encoder, Kernels
 from condvne.data.config.settings import Settings, load_yaml, validate
 
@@ -34,11 +42,21 @@ class HubInputs(HubCorpus):
     references_field: str | None = None
 
 
+class CorpusInputs(Settings):
+    """Beginnings of a corpus's paragraphs, each with what follows in the paragraph as its reference."""
+
+    source: Literal["corpus"]
+    corpus: CorpusSource
+    paragraphs: Paragraphs = Paragraphs()
+    prefix_tokens: int = Field(default=32, ge=1)
+    continuation_tokens: int = Field(default=32, ge=1)
+
+
 class GeneratedCandidates(Settings):
     """Candidates drawn from a model (paper A, D.3: nucleus sampling with p = 0.9, 50 inputs)."""
 
     source: Literal["generate"]
-    inputs: Annotated[FileInputs | HubInputs, Field(discriminator="source")]
+    inputs: Annotated[FileInputs | HubInputs | CorpusInputs, Field(discriminator="source")]
     count: int = Field(default=50, ge=1)  # inputs, a seeded random choice
     architecture: Literal["seq2seq", "causal"]
     model: Model
@@ -134,6 +152,7 @@ class MbrConfig(Settings):
     device: str = "auto"  # "auto": CUDA where there is one, else the CPU
     candidates: Annotated[GeneratedCandidates | FileCandidates, Field(discriminator="source")]
     empty_candidates: Literal["refuse", "drop"] = "refuse"
+    few_candidates: Literal["refuse", "drop"] = "refuse"  # inputs that are left with one candidate or none
     methods: list[Method] = Field(default=["mc", "mbmbr", "mbmbr_l", "cvs"], min_length=1)
     reference: Method = "mbmbr_l"  # the method that the others are compared with
     utilities: list[MeasureName] = Field(default=["rouge_l", "bertscore", "cosine"], min_length=1)

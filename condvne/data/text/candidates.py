@@ -147,13 +147,16 @@ class CandidateSet:
         )
 
 
+Choice = Literal["refuse", "drop"]
+
+
 def candidate_sets(
-    records: Sequence[CandidateRecord], empty: Literal["refuse", "drop"], notes: list[str]
+    records: Sequence[CandidateRecord], empty: Choice, few: Choice, notes: list[str]
 ) -> list[CandidateSet]:
     """The distinct candidates of every input; what is dropped or odd is added to `notes`.
 
-    Raises DataError, naming ids, for empty or white-space candidates unless they are to be dropped, and for inputs
-    that are left with one candidate or none.
+    Raises DataError, naming ids, for empty or white-space candidates and for inputs that are left with one candidate or
+    none, unless these are to be dropped; and where no input is left.
     """
     blank = {r.id: [i for i, text in enumerate(r.outputs) if not text.strip()] for r in records}
     found = [name for name, rows in blank.items() if rows]
@@ -166,13 +169,15 @@ def candidate_sets(
     if found:
         notes.append(f"{total} candidates without a visible character were left out ({listed(found)})")
     kept = [_without(record, set(blank[record.id])) for record in records]
-    few = [f"{r.id} ({len(r.outputs)})" for r in kept if len(r.outputs) < 2]
-    if few:
+    lonely = [f"{r.id} ({len(r.outputs)})" for r in kept if len(r.outputs) < 2]
+    if lonely and (few == "refuse" or len(lonely) == len(kept)):
         raise DataError(
-            f"one candidate or none for {listed(few)}, but minimum Bayes risk chooses among at least two; "
-            "give more candidates, or leave these inputs out."
+            f"one candidate or none for {listed(lonely)}, but minimum Bayes risk chooses among at least two; "
+            "give more candidates, or set few_candidates: drop to leave such inputs out."
         )
-    sets = [CandidateSet.of(record) for record in kept]
+    if lonely:
+        notes.append(f"{len(lonely)} inputs with one candidate or none were left out ({listed(lonely)})")
+    sets = [CandidateSet.of(record) for record in kept if len(record.outputs) > 1]
     same = [s.id for s in sets if len(s.texts) == 1]
     if same:
         notes.append(f"all candidates are equal for {listed(same)}: every method chooses the same text there")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -46,14 +48,15 @@ def _drawn(
     progress: Progress,
     notes: list[str],
 ) -> list[CandidateRecord]:
-    inputs = _inputs(config, seed, folder / "inputs.jsonl", progress)
+    loaded = cache(lambda: load_model(config.model, device, config.architecture))
+    inputs = _inputs(config, seed, folder, lambda: loaded()[1], progress, notes)
     path = folder / "candidates.jsonl"
     facts = _Facts(folder / "candidates.notes.json")
     with AppendLog(path) as log:
         done = _finished(path, inputs)
         progress("drawing candidates", done, len(inputs))
         if done < len(inputs):
-            model, tokenizer = load_model(config.model, device, config.architecture)
+            model, tokenizer = loaded()
             sampler = CandidateSampler(model, tokenizer, config, seed, notes.append)
             for record in inputs[done:]:
                 prompt = build_prompt(tokenizer, record.condition, config)
@@ -72,12 +75,22 @@ def _drawn(
     return read_candidates(path)
 
 
-def _inputs(config: GeneratedCandidates, seed: int, path: Path, progress: Progress) -> list[CandidateRecord]:
+def _inputs(
+    config: GeneratedCandidates,
+    seed: int,
+    folder: Path,
+    tokenizer: Callable[[], Any],
+    progress: Progress,
+    notes: list[str],
+) -> list[CandidateRecord]:
+    path, notes_path = folder / "inputs.jsonl", folder / "inputs.notes.json"
     if not path.exists():
         progress("reading inputs", 0, 1)
-        chosen = read_inputs(config.inputs, config.count, seed)
-        write_whole(path, "".join(dump(record.to_json()) + "\n" for record in chosen))
+        chosen = read_inputs(config.inputs, config.count, seed, tokenizer)
+        write_whole(notes_path, json.dumps(chosen.notes, indent=2) + "\n")
+        write_whole(path, "".join(dump(record.to_json()) + "\n" for record in chosen.records))
         progress("reading inputs", 1, 1)
+    notes.extend(json.loads(notes_path.read_text(encoding="utf-8")))
     return read_candidates(path)
 
 

@@ -47,7 +47,7 @@ def decode(config: MbrConfig, folder: Path, *, progress: Progress) -> Decoding:
     with run_folder(folder, settings, versions, SINGLE) as run:
         notes = list(run.notes)
         records = candidate_records(config, run.path, device, progress, notes)
-        sets = candidate_sets(records, config.empty_candidates, notes)
+        sets = candidate_sets(records, config.empty_candidates, config.few_candidates, notes)
         check_logprobs(sets, config.needs_logprobs, lengths="mbmbr_l" in config.needs_logprobs)
         encoder = cache(lambda: load_encoder(config.encoder, device))
         found = measured(config, sets, encoder, device, run.path / "utilities", progress, notes)

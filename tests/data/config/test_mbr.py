@@ -9,7 +9,7 @@ import pytest
 
 import condvne as cv
 from condvne.data.config import validate
-from condvne.data.config.mbr import GeneratedCandidates, HubInputs, MbrConfig, load_mbr_config
+from condvne.data.config.mbr import CorpusInputs, GeneratedCandidates, HubInputs, MbrConfig, load_mbr_config
 from tests.mbr import generating, mbr_settings
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -34,6 +34,13 @@ def test_the_published_configurations_hold_the_protocol(name: str, architecture:
     assert config.methods == ["mc", "mbmbr", "mbmbr_l", "cvs"]
     assert (config.reference, config.resamples, config.confidence) == ("mbmbr_l", 2000, 0.95)
     assert drawn.max_input_tokens + (0 if architecture == "causal" else 2) <= 1024
+
+
+def test_the_configuration_of_the_quickstarts_model_needs_no_hub() -> None:
+    config = load_mbr_config(CONFIGS / "mbr-quickstart.yaml")
+    assert isinstance(config.candidates, GeneratedCandidates)
+    assert isinstance(config.candidates.inputs, CorpusInputs)
+    assert "bertscore" not in {*config.utilities, *config.metrics}
 
 
 def test_one_price_may_stand_without_a_list_and_the_default_is_one(tmp_path: Path) -> None:

@@ -87,9 +87,9 @@ def test_minus_infinity_in_a_file_is_no_json(tmp_path: Path) -> None:
 def test_empty_candidates_are_refused_or_dropped_with_their_numbers() -> None:
     records = [replace(RECORD, outputs=["me", " \n", "you"]), replace(RECORD, id="b")]
     with pytest.raises(cv.DataError, match=r"1 candidates of a have no visible character.*empty_candidates: drop"):
-        candidate_sets(records, "refuse", [])
+        candidate_sets(records, "refuse", "refuse", [])
     notes: list[str] = []
-    sets = candidate_sets(records, "drop", notes)
+    sets = candidate_sets(records, "drop", "refuse", notes)
     assert sets[0].texts == ["me", "you"]
     assert sets[0].logprobs == [-1.0, -0.5]
     assert sets[0].lengths == [3, 2]
@@ -100,12 +100,22 @@ def test_empty_candidates_are_refused_or_dropped_with_their_numbers() -> None:
 def test_one_candidate_or_none_is_refused_by_id(outputs: list[str]) -> None:
     records = [RECORD, CandidateRecord("lonely", "Who?", outputs)]
     with pytest.raises(cv.DataError, match=r"one candidate or none for lonely \([01]\)"):
-        candidate_sets(records, "drop", [])
+        candidate_sets(records, "drop", "refuse", [])
+
+
+def test_inputs_left_without_a_choice_may_be_dropped_unless_none_is_left() -> None:
+    lonely = CandidateRecord("lonely", "Who?", ["me", ""])
+    notes: list[str] = []
+    sets = candidate_sets([RECORD, lonely], "drop", "drop", notes)
+    assert [s.id for s in sets] == ["a"]
+    assert notes[-1] == "1 inputs with one candidate or none were left out (lonely (1))"
+    with pytest.raises(cv.DataError, match=r"one candidate or none for lonely \(1\)"):
+        candidate_sets([lonely], "drop", "drop", [])
 
 
 def test_identical_candidates_are_kept_and_said() -> None:
     notes: list[str] = []
-    (same,) = candidate_sets([replace(RECORD, outputs=["me"] * 3)], "refuse", notes)
+    (same,) = candidate_sets([replace(RECORD, outputs=["me"] * 3)], "refuse", "refuse", notes)
     assert (same.texts, same.counts) == (["me"], [3])
     assert notes == ["all candidates are equal for a: every method chooses the same text there"]
 

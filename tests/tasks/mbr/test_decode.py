@@ -61,6 +61,7 @@ def complete(material: Path, architecture: str, **changes: Any) -> dict[str, Any
         material,
         candidates=generating(material, architecture),
         empty_candidates="drop",
+        few_candidates="drop",
         utilities=["rouge_l", "bertscore", "cosine"],
         metrics=METRICS,
         bertscore={"path": str(material / "bert"), "layers": 2},

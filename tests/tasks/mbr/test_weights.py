@@ -44,7 +44,7 @@ def test_probabilities_that_underflow_still_weigh() -> None:
 @pytest.fixture(scope="module")
 def sets() -> list[CandidateSet]:
     records = [CandidateRecord.from_json(line, "line") for line in candidate_lines(6, 8)]
-    return candidate_sets(records, "refuse", [])
+    return candidate_sets(records, "refuse", "refuse", [])
 
 
 def embedded(sets: list[CandidateSet], kernel: Any, dimension: int = 32) -> Embedded:

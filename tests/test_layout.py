@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "evaluation": {"evaluation", "core", "data", "errors", "ranks"},
     "tasks": {"core", "data", "errors", "evaluation", "ranks"},  # no task imports another
     "integrations": {"core", "tasks", "errors"},
-    "reports": {"reports", "data.pictures", "data.records", "data.results", "data.storage", "errors"},
+    "reports": {"reports", "data.decoding", "data.pictures", "data.records", "data.results", "data.storage", "errors"},
     "cli": {"cli", "core", "data", "errors", "evaluation", "ranks", "tasks", "integrations", "reports"},
     "__main__": {"cli"},
 }
@@ -44,6 +44,7 @@ CORE_EXCEPTIONS = {
 HEAVY = {
     *("transformers", "sentence_transformers", "diffusers", "datasets", "open_clip", "sklearn", "matplotlib"),
     *("accelerate", "torchmetrics", "torchvision", "pandas", "lm_eval", "evaluate", "timm", "PIL"),
+    *("rouge_score", "bert_score", "sacrebleu"),
 }
 PICKLES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 

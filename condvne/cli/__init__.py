@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from condvne.cli import audit, gap, images, reweight, score, study, temperature
+from condvne.cli import audit, gap, images, mbr, reweight, score, study, temperature
 from condvne.cli.options import ManyValues
 from condvne.errors import CondvneError
 from condvne.ranks import rank_label
@@ -35,6 +35,7 @@ def _program(verbose: Annotated[bool, typer.Option(help="Show what the libraries
 
 app.command()(gap.gap)
 app.command(cls=ManyValues)(images.images)
+app.command()(mbr.mbr)
 app.command(cls=ManyValues)(score.score)
 app.command(cls=ManyValues)(reweight.reweight)
 app.command()(study.study)

@@ -140,7 +140,16 @@ def _row_document(row: Mapping[str, Any], source: FileCorpus | HubCorpus, where:
 
 
 def _hub_documents(source: HubCorpus) -> Iterator[Document]:
-    rows = iter(_open_data_set(source))
+    for number, where, row in hub_rows(source):
+        yield _row_document(row, source, where, f"{source.split}:{number}")
+
+
+def hub_rows(source: HubCorpus, key: str = "corpus.name") -> Iterator[tuple[int, str, Mapping[str, Any]]]:
+    """The rows of a data set, streamed: number, where it stands (for messages), and fields.
+
+    Raises DataError where reading breaks off; ConfigError, naming the setting `key`, for a data set that is not there.
+    """
+    rows = iter(_open_data_set(source, key))
     number = 0
     while True:
         try:
@@ -151,13 +160,11 @@ def _hub_documents(source: HubCorpus) -> Iterator[Document]:
             ) from error
         if row is None:
             return
-        yield _row_document(
-            row, source, f"data set {source.name}, {source.split} row {number}", f"{source.split}:{number}"
-        )
+        yield number, f"data set {source.name}, {source.split} row {number}", row
         number += 1
 
 
-def _open_data_set(source: HubCorpus) -> Any:
+def _open_data_set(source: HubCorpus, key: str) -> Any:
     import datasets
 
     try:
@@ -174,7 +181,7 @@ def _open_data_set(source: HubCorpus) -> Any:
         )
     except (OSError, ValueError, KeyError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         raise ConfigError(
-            f"corpus.name: data set {source.name!r} (subset {source.subset}, split {source.split!r}) cannot be opened "
+            f"{key}: data set {source.name!r} (subset {source.subset}, split {source.split!r}) cannot be opened "
             f"({_brief(error)}); mend name, subset or split, or connect to the hub."
         ) from error
 

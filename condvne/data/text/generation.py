@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from condvne.errors import CondvneError, InputError, RunError
 __all__ = ["context_length", "generate", "generate_batches", "load_model", "uniforms"]
 
 BatchSize = int | Literal["auto"]
+T = TypeVar("T")
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 _LARGEST_BATCH = {"cpu": 256}  # beyond it a CPU gains little
@@ -90,7 +91,7 @@ def generate_batches(
     for row, prefix in enumerate(prefixes):
         jobs.setdefault(row if strategy.do_sample else tuple(prefix), []).append(row)
     decoder = _Decoder(model, pad_id(model, tokenizer), prefixes, ids, strategy, new_tokens, seed)
-    size = _first_batch_size(model, prefixes, new_tokens) if batch_size == "auto" else batch_size
+    size = first_batch_size(model, prefixes, new_tokens) if batch_size == "auto" else batch_size
     return _in_order(list(jobs.values()), decoder, size, note or logging.getLogger(__name__).warning)
 
 
@@ -150,6 +151,21 @@ def _in_order(
         yield ready
 
 
+def attempted(decode: Callable[[], list[T]]) -> list[T] | str:
+    """What `decode` gives, or the message of an error for want of memory, with its memory let go."""
+    try:
+        return decode()
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        message = " ".join(str(error).split()) or type(error).__name__
+    # Only after the handler are the frames of the failed batch, and with them its tensors, let go.
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return message
+
+
 class _Decoder:
     """Decodes chosen rows of the prefixes as one batch."""
 
@@ -168,17 +184,7 @@ class _Decoder:
 
     def attempt(self, rows: list[int]) -> list[list[int]] | str:
         """The continuations of `rows`, or the message of an error for want of memory."""
-        try:
-            return self._decode(rows)
-        except (MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
-                raise
-            message = " ".join(str(error).split()) or type(error).__name__
-        # Only after the handler are the frames of the failed batch, and with them its tensors, let go.
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        return message
+        return attempted(lambda: self._decode(rows))
 
     def _decode(self, rows: list[int]) -> list[list[int]]:
         width = max(len(self.prefixes[row]) for row in rows)
@@ -189,7 +195,7 @@ class _Decoder:
             inputs[place, width - len(prefix) :] = torch.tensor(list(prefix))
             mask[place, width - len(prefix) :] = 1
         device = input_device(self.model)
-        with torch.inference_mode(), _isolated(self.model):
+        with torch.inference_mode(), isolated(self.model):
             output = self.model.generate(
                 input_ids=inputs.to(device),
                 attention_mask=mask.to(device),
@@ -204,7 +210,7 @@ class _Decoder:
 
         # Argmax mode for every strategy: a sampled token is chosen by the last processor, after the strategy's own
         # temperature, top-k and top-p. transformers fills what is left unset here from the model's own config (which
-        # `_isolated` empties) and then from its defaults. Of those top_k 50 stays: argmax mode does not read it.
+        # `isolated` empties) and then from its defaults. Of those top_k 50 stays: argmax mode does not read it.
         return GenerationConfig(
             max_new_tokens=self.new_tokens,
             do_sample=False,
@@ -220,24 +226,30 @@ class _Decoder:
         )
 
     def _processors(self, rows: list[int], width: int) -> Any:
-        from transformers import (
-            LogitsProcessorList,
-            TemperatureLogitsWarper,
-            TopKLogitsWarper,
-            TopPLogitsWarper,
-        )
+        from transformers import LogitsProcessorList
 
-        processors: list[Any] = [_Checked([self.ids[row] for row in rows])]
-        if self.strategy.do_sample:
-            if self.strategy.temperature != 1.0:
-                processors.append(TemperatureLogitsWarper(self.strategy.temperature))
-            if self.strategy.top_k > 0:
-                processors.append(TopKLogitsWarper(self.strategy.top_k))
-            if self.strategy.top_p < 1.0:
-                processors.append(TopPLogitsWarper(self.strategy.top_p))
-            draws = np.stack([uniforms(self.seed, self.strategy.name, self.ids[r], self.new_tokens) for r in rows])
-            processors.append(_InverseDistribution(torch.from_numpy(draws), width))
-        return LogitsProcessorList(processors)
+        names = [self.ids[row] for row in rows]
+        draws = np.stack([uniforms(self.seed, self.strategy.name, name, self.new_tokens) for name in names])
+        return LogitsProcessorList(choosing_processors(self.strategy, names, torch.from_numpy(draws), width))
+
+
+def choosing_processors(strategy: Strategy, ids: list[str], draws: torch.Tensor, width: int) -> list[Any]:
+    """Logits processors after which the largest score is the token that the strategy chooses, for argmax mode.
+
+    `draws` are uniform numbers, (rows, new tokens) float64 on the CPU; `width` is the length of what is continued.
+    """
+    from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+    processors: list[Any] = [CheckedLogits(ids)]
+    if strategy.do_sample:
+        if strategy.temperature != 1.0:
+            processors.append(TemperatureLogitsWarper(strategy.temperature))
+        if strategy.top_k > 0:
+            processors.append(TopKLogitsWarper(strategy.top_k))
+        if strategy.top_p < 1.0:
+            processors.append(TopPLogitsWarper(strategy.top_p))
+        processors.append(InverseDistribution(draws, width))
+    return processors
 
 
 def uniforms(seed: int, strategy: str, record: str, count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -245,7 +257,7 @@ def uniforms(seed: int, strategy: str, record: str, count: int) -> np.ndarray[An
     return np.random.Generator(np.random.Philox(key=seeded_key(seed, "draws", strategy, record))).random(count)
 
 
-class _Checked:
+class CheckedLogits:
     """Refuses logits without a distribution, and shifts the largest to 0 so that no temperature can overflow."""
 
     def __init__(self, ids: list[str]) -> None:
@@ -262,7 +274,7 @@ class _Checked:
         return scores - largest
 
 
-class _InverseDistribution:
+class InverseDistribution:
     """Score 0 at the token where the distribution function passes the row's uniform number, -inf elsewhere.
 
     With generate in argmax mode this is ancestral sampling, without torch's generator, whose stream is shared by all
@@ -284,7 +296,7 @@ class _InverseDistribution:
 
 
 @contextmanager
-def _isolated(model: Any) -> Iterator[None]:
+def isolated(model: Any) -> Iterator[None]:
     """Eval mode and an empty generation config for one call; both as before afterwards."""
     from transformers import GenerationConfig
 
@@ -299,7 +311,7 @@ def _isolated(model: Any) -> Iterator[None]:
             model.train()
 
 
-def _first_batch_size(model: Any, prefixes: Sequence[Sequence[int]], new_tokens: int) -> int:
+def first_batch_size(model: Any, prefixes: Sequence[Sequence[int]], new_tokens: int) -> int:
     """Rows whose keys, values and logits fill at most half of the memory that is free now."""
     config = model.config.get_text_config(decoder=True)
     longest = max((len(prefix) for prefix in prefixes), default=1)
@@ -314,7 +326,7 @@ def _first_batch_size(model: Any, prefixes: Sequence[Sequence[int]], new_tokens:
     return max(1, min(int(free // row), _LARGEST_BATCH.get(device.type, _LARGEST_BATCH_ELSEWHERE)))
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
     if isinstance(error, CondvneError):
         return False
     known = isinstance(error, torch.cuda.OutOfMemoryError | MemoryError)

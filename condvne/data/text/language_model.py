@@ -6,7 +6,7 @@ import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -18,8 +18,10 @@ from condvne.errors import ConfigError, DataError
 _CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length")
 
 
-def load_model(config: Model, device: torch.device | str) -> tuple[Any, Any]:
-    """Load a causal language model, in eval mode, and its tokenizer.
+def load_model(
+    config: Model, device: torch.device | str, architecture: Literal["causal", "seq2seq"] = "causal"
+) -> tuple[Any, Any]:
+    """Load a causal or sequence-to-sequence language model, in eval mode, and its tokenizer.
 
     The model lies on `device`, or where `config.device_map` puts it. `dtype="auto"` keeps the dtype of the checkpoint.
     Code of the checkpoint's own runs only when `config.trust_remote_code` is set.
@@ -29,13 +31,15 @@ def load_model(config: Model, device: torch.device | str) -> tuple[Any, Any]:
     ConfigError
         Neither a folder nor reachable on the hub; or a tokenizer with ids that the model has no embedding for.
     DataError
-        A folder that holds no loadable causal language model or tokenizer, or lacks some of the weights.
+        A folder that holds no loadable model of this architecture, or no tokenizer, or lacks some of the weights.
     """
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
     gguf = _gguf(config)
-    with _loading(config.path, "model.path", "a causal language model"):
-        model, report = AutoModelForCausalLM.from_pretrained(
+    what = f"a {'causal' if architecture == 'causal' else 'sequence-to-sequence'} language model"
+    family = AutoModelForCausalLM if architecture == "causal" else AutoModelForSeq2SeqLM
+    with _loading(config.path, "model.path", what):
+        model, report = family.from_pretrained(
             config.path,
             revision=config.revision or "main",
             dtype="float32" if config.gguf and config.dtype == "auto" else config.dtype,  # it is dequantised
@@ -49,7 +53,7 @@ def load_model(config: Model, device: torch.device | str) -> tuple[Any, Any]:
     if absent:
         raise DataError(
             f"{config.path}: the checkpoint lacks {len(absent)} of the model's weights ({listed(absent)}); "
-            "give a complete checkpoint of a causal language model."
+            f"give a complete checkpoint of {what}."
         )
     tokenizer = load_tokenizer(config)
     source, key = _tokenizer_source(config)

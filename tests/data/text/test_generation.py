@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 
 from condvne.data.config import ANCESTRAL, GREEDY, NUCLEUS, Model, Strategy
-from condvne.data.text.generation import _InverseDistribution, generate, generate_batches, load_model, uniforms
+from condvne.data.text.generation import InverseDistribution, generate, generate_batches, load_model, uniforms
 from condvne.errors import InputError, RunError
 from tests.models import FAMILIES, byte_tokenizer, save_tiny, tiny_model
 
@@ -288,7 +288,7 @@ def test_tokens_ruled_out_by_the_model_are_never_drawn() -> None:
 def test_a_draw_at_an_edge_takes_the_next_token_that_can_be_drawn() -> None:
     scores = torch.tensor([0.0, 0.25, 0.25, 0.0, 0.5, 0.0]).log().expand(5, 6)
     draws = torch.tensor([[0.0], [0.25], [0.5], [0.75], [1 - 2**-53]], dtype=torch.float64)
-    chosen = _InverseDistribution(draws, width=3)(torch.zeros(5, 3, dtype=torch.long), scores)
+    chosen = InverseDistribution(draws, width=3)(torch.zeros(5, 3, dtype=torch.long), scores)
     assert chosen.argmax(-1).tolist() == [1, 2, 4, 4, 4]
     assert torch.isneginf(chosen).sum(-1).tolist() == [5] * 5
 

@@ -25,7 +25,9 @@ def robustness_maps(
     others = [g for g in comparison.groups if g != reference]
     if reference is None or not others or available < 2:
         return []
-    n = min(settings.robustness_size, available)
+    # Every cell of the map costs eigenvalues of all outputs: with several a condition, fewer conditions are used.
+    outputs = max(len(group.owners) for group in embedded.groups.values()) / available
+    n = min(max(2, int(settings.robustness_size / max(outputs, 1.0))), available)
     rows = subsample(available, n, 0, seed).to(embedded.x.device)
     scalable = any(k.fixed_bandwidth is not None for k in (embedded.kernel_x, embedded.kernel_y))
     multipliers = settings.robustness_multipliers if scalable else [1.0]

@@ -225,3 +225,14 @@ def test_kernels_without_bandwidth_say_so(tmp_path: Path) -> None:
     scores = score(write_wide(tmp_path / "mine.jsonl"), tmp_path / "run", reference="varied", kernels=kernels)
     assert (scores.output.bandwidth, scores.output.fitted_on) == (None, "none")
     assert scores.robustness[0].sentence == "same is below varied for every order tried (n = 40)."
+
+
+def test_maps_of_many_outputs_use_fewer_conditions(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": f"farm {i}", "varied": [f"{ANIMALS[(i + j) % 8]} {i}" for j in range(4)], "same": ["cat"] * 4}
+        for i in range(20)
+    ]
+    (tmp_path / "many.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    evaluation = {"sizes": [20], "repeats": 1, "robustness_size": 40, "distinct": {"unit": "words"}}
+    scores = score(tmp_path / "many.jsonl", tmp_path / "run", reference="varied", evaluation=evaluation)
+    assert scores.robustness[0].n == 10

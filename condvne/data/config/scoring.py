@@ -76,7 +76,7 @@ class Evaluation(Settings):
     distinct: Distinct = Distinct()
     robustness_orders: list[float] = Field(default=[0.5, 1.0, 1.5, 2.0, 3.0, math.inf])
     robustness_multipliers: list[float] = Field(default=[0.25, 0.5, 1.0, 2.0, 4.0])
-    robustness_size: int = Field(default=1000, ge=2)  # at most; smaller where fewer conditions exist
+    robustness_size: int = Field(default=1000, ge=2)  # outputs of a group, at most
     method: Literal["auto", "exact", "lanczos"] = "auto"  # auto: matrix-free beyond a size measured on the device
     tolerance: float = Field(default=4e-3, gt=0)  # nats, of each matrix-free entropy
     population_size: int = Field(default=2000, ge=8)  # conditions for population values and tests, at most

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,10 @@ from condvne.evaluation import Comparison, Embedded, Heading, Progress, evaluate
 from condvne.ranks import SINGLE
 
 BEFORE, AFTER = "before", "after"
+NOT_EQUAL = (
+    "the reference has one output a prompt and the candidates several: entropies grow with the number of outputs, so "
+    "that as a target the reference's is somewhat too low"
+)
 SUM = 1e-6  # that a prior's weights may be off from one
 
 
@@ -87,6 +91,8 @@ def reweight_table(config: ReweightConfig, folder: Path, *, progress: Progress) 
         progress("projecting", 1, 1)
         embedded.groups[AFTER] = OutputGroup(candidates.y, candidates.owners, weights)
         notes.append(_told(found))
+        if config.target == "reference":
+            notes.append(NOT_EQUAL)
         comparison = _comparison(config, table, candidates, embedded.groups)
         heading = Heading(Path(config.file).name, "reweight", config.seed, settings, versions, [*run.notes, *notes])
         scores = evaluate_embedded(
@@ -252,21 +258,31 @@ def _effective(weights: Tensor, owners: Tensor, n: int) -> float:
 
 
 def _comparison(
-    config: ReweightConfig, table: OutputTable, candidates: _Candidates, groups: Mapping[str, OutputGroup]
+    config: ReweightConfig, table: OutputTable, candidates: _Candidates, groups: dict[str, OutputGroup]
 ) -> Comparison:
-    """Candidates under both weights, and the reference; Distinct-n is that of one candidate a prompt, drawn."""
-    lists: Sequence[Sequence[str]] = table.groups[config.outputs]
-    references = [[text] for text in candidates.references or []]
-    drawn = {
-        name: references if group.weights is None else _drawn(lists, group.weights, config.seed)
-        for name, group in groups.items()
-    }
+    """Candidates under both weights. Beside a reference of one output a prompt, one candidate a prompt is drawn from
+    each, which replaces `groups`, since scores grow with the number of outputs; Distinct-n is always of these draws."""
+    lists = table.groups[config.outputs]
+    flat = [text for texts in lists for text in texts]
+    outputs: dict[str, list[list[str]]] = dict.fromkeys((BEFORE, AFTER), lists)
+    drawn: dict[str, list[list[str]]] = {}
+    for name in (BEFORE, AFTER):
+        weights = groups[name].weights
+        assert weights is not None  # both groups were made with weights
+        places = _drawn(lists, weights, config.seed)
+        drawn[name] = [[flat[k]] for k in places.tolist()]
+        if candidates.references is not None:
+            owners = torch.arange(len(lists), device=candidates.y.device)
+            groups[name] = OutputGroup(candidates.y[places.to(candidates.y.device)], owners)
+            outputs[name] = drawn[name]
+    if candidates.references is not None:
+        outputs[config.reference or ""] = drawn[config.reference or ""] = [[text] for text in candidates.references]
     unit = config.evaluation.distinct.unit
     assert unit != "tokens"  # the configuration refuses it
     return Comparison(
         ids=table.ids,
         conditions=table.conditions,
-        outputs={name: references if group.weights is None else lists for name, group in groups.items()},
+        outputs=outputs,
         distinct={
             n: {name: DistinctCounter(text_ngrams(texts, n, unit)) for name, texts in drawn.items()}
             for n in config.evaluation.distinct.orders
@@ -276,15 +292,16 @@ def _comparison(
     )
 
 
-def _drawn(lists: Sequence[Sequence[str]], weights: Tensor, seed: int) -> list[list[str]]:
-    """One candidate a prompt, drawn from its weights; the same uniform numbers whatever the weights."""
+def _drawn(lists: Sequence[Sequence[str]], weights: Tensor, seed: int) -> Tensor:
+    """The place of one candidate a prompt among all, (N,), drawn by the weights; the same uniform numbers for any."""
     uniforms = torch.rand(len(lists), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     parts = weights.cpu().split([len(texts) for texts in lists])  # type: ignore[no-untyped-call]
-    chosen = []
-    for texts, part, u in zip(lists, parts, uniforms, strict=True):
+    chosen, start = [], 0
+    for part, u in zip(parts, uniforms, strict=True):
         place = int(torch.searchsorted(part.cumsum(0), u * part.sum(), right=True))
-        chosen.append([texts[min(place, len(texts) - 1)]])
-    return chosen
+        chosen.append(start + min(place, len(part) - 1))
+        start += len(part)
+    return torch.tensor(chosen)
 
 
 def _write_rows(config: ReweightConfig, table: OutputTable, owners: Tensor, weights: Tensor, folder: Path) -> None:

@@ -107,7 +107,9 @@ def test_price_zero_and_a_low_target_leave_the_weights(tmp_path: Path) -> None:
 
 def test_the_references_entropy_is_a_target(tmp_path: Path) -> None:
     found, scores = run(write(tmp_path / "a.jsonl"), tmp_path / "run", target="reference", reference="human")
-    assert scores.groups[0] == "human"
+    assert scores.groups == ["human", BEFORE, AFTER]
+    assert scores.outputs_per_condition == 1  # one candidate a prompt is drawn: as many as the reference has
+    assert any("as a target the reference's is somewhat too low" in note for note in scores.notes)
     assert found.target is not None
     assert found.target > found.before
     if found.reached:

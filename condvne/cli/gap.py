@@ -30,15 +30,13 @@ def gap(
 
     Run again with the same configuration and folder, it goes on where it stopped.
     """
-    settings = load_gap_config(config)
-    if model or gguf:
-        changed = settings.model.model_copy(update={"path": model or settings.model.path, "gguf": gguf})
-        settings = settings.model_copy(update={"model": changed})
-    folder = folder or Path("runs") / settings.name
     if dry_run:
-        _show_plan(settings, folder)
+        settings = _settings(config, model, gguf)
+        _show_plan(settings, folder or Path("runs") / settings.name)
         return
     with joined() as ranks:
+        settings = _settings(config, model, gguf)
+        folder = folder or Path("runs") / settings.name
         from condvne.tasks.gap import measure_gap
 
         hide_loading_bars()
@@ -46,6 +44,14 @@ def gap(
             scores = measure_gap(settings, folder, progress=report, ranks=ranks)
         if ranks.main:
             present(scores, folder)
+
+
+def _settings(config: Path, model: str | None, gguf: str | None) -> GapConfig:
+    settings = load_gap_config(config)
+    if model is None and gguf is None:
+        return settings
+    changed = settings.model.model_copy(update={"path": model or settings.model.path, "gguf": gguf})
+    return settings.model_copy(update={"model": changed})
 
 
 def _show_plan(settings: GapConfig, folder: Path) -> None:

@@ -20,6 +20,7 @@ from condvne.data.config.mbr import MbrConfig, MeasureName, MetricName
 from condvne.data.config.scoring import KernelChoice
 from condvne.data.decoding import Decoding, DecodingCell, Utility
 from condvne.data.embeddings import TextEncoder, embed, load_encoder
+from condvne.data.memo import MemoEncoder
 from condvne.data.records import dump
 from condvne.data.results import Side
 from condvne.data.storage import run_folder, write_whole
@@ -30,7 +31,7 @@ from condvne.ranks import SINGLE
 from condvne.tasks.mbr.candidates import candidate_records
 from condvne.tasks.mbr.metrics import DESCRIPTIONS, Judge, Judged, Outputs
 from condvne.tasks.mbr.selection import Selection, select
-from condvne.tasks.mbr.utilities import LABELS, Measured, measured
+from condvne.tasks.mbr.utilities import LABELS, Measured, check_references, measured
 from condvne.tasks.mbr.weights import Embedded, Weighting, weightings
 
 
@@ -49,9 +50,11 @@ def decode(config: MbrConfig, folder: Path, *, progress: Progress) -> Decoding:
         records = candidate_records(config, run.path, device, progress, notes)
         sets = candidate_sets(records, config.empty_candidates, config.few_candidates, notes)
         check_logprobs(sets, config.needs_logprobs, lengths="mbmbr_l" in config.needs_logprobs)
-        encoder = cache(lambda: load_encoder(config.encoder, device))
-        found = measured(config, sets, encoder, device, run.path / "utilities", progress, notes)
+        check_references(config, sets)
+        # Remembered, so that the cosine of candidates need not encode what was embedded for the kernels.
+        encoder = cache(lambda: MemoEncoder(load_encoder(config.encoder, device)))
         embedded = _embedded(config, sets, encoder, device, run.path / "embeddings", progress, notes)
+        found = measured(config, sets, encoder, device, run.path / "utilities", progress, notes)
         progress("weights", 0, 1)
         weighted = weightings(config, sets, embedded)
         progress("weights", 1, 1)
@@ -176,7 +179,7 @@ def _cells_of(
             if found.value is None:
                 continue
             low, high = judge.bounds(metric, found, config.confidence)
-            gap = None if method == config.reference else judge.gap(found, base[metric], config.confidence)
+            gap = None if method == config.reference else judge.gap(metric, found, base[metric], config.confidence)
             cells.append(
                 DecodingCell(
                     utility=utility, method=method, metric=metric, value=found.value, low=low, high=high, gap=gap

@@ -48,12 +48,11 @@ def measured(
     """Every utility matrix and quality that the configuration asks for, read from `folder` where they are there.
 
     Raises:
-        DataError: values that are not finite (ids named); references are missing where metrics need them.
+        DataError: values that are not finite (ids named).
         ConfigError: a measure's package or model is not there.
         RunError: the disk is full; the matrices of finished inputs stay.
     """
     in_metrics = [m for m in AGAINST_REFERENCES if m in config.metrics]
-    _check_references(sets, in_metrics)
     result = Measured({}, {})
     for name in dict.fromkeys([*config.utilities, *in_metrics]):
         shelf = _Shelf(folder, notes, cache(lambda name=name: _measure(name, config, encoder, device)))
@@ -67,7 +66,9 @@ def measured(
     return result
 
 
-def _check_references(sets: Sequence[CandidateSet], metrics: Sequence[MeasureName]) -> None:
+def check_references(config: MbrConfig, sets: Sequence[CandidateSet]) -> None:
+    """Raises DataError, naming ids, where references are missing that metrics compare with."""
+    metrics = [m for m in AGAINST_REFERENCES if m in config.metrics]
     absent = [s.id for s in sets if not s.references]
     if metrics and absent:
         names = " and ".join(LABELS[m] for m in metrics)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from condvne.data.text.quality import EXTRA
-from condvne.errors import ConfigError
+from condvne.data.text.quality import check_packages
 
 Array = npt.NDArray[np.float64]
 ORDER = 2
@@ -27,10 +26,9 @@ class SelfBleu:
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        try:
-            from sacrebleu import BLEU
-        except ImportError as error:
-            raise ConfigError(f"Self-BLEU-2 needs the package sacrebleu ({error}); run {EXTRA}.") from error
+        check_packages(["self_bleu_2"])
+        from sacrebleu import BLEU
+
         self._bleu: Any = BLEU(max_ngram_order=ORDER, effective_order=True)
         self._texts = list(texts)
 

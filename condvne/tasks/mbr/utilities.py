@@ -13,14 +13,11 @@ from torch import Tensor
 
 from condvne.data.config.mbr import AGAINST_REFERENCES, MbrConfig, MeasureName
 from condvne.data.embeddings import TextEncoder
-from condvne.data.listing import listed
 from condvne.data.storage import load_tensors, save_tensors
 from condvne.data.text.candidates import CandidateSet
-from condvne.data.text.quality import BertScoreF1, EmbeddingCosine, Measure, RougeL
+from condvne.data.text.quality import LABELS, BertScoreF1, EmbeddingCosine, Measure, RougeL
 from condvne.errors import DataError
 from condvne.evaluation import Progress
-
-LABELS: dict[MeasureName, str] = {"rouge_l": "ROUGE-L", "bertscore": "BERTScore", "cosine": "cosine"}
 
 
 @dataclass(frozen=True)
@@ -64,18 +61,6 @@ def measured(
                 place.setdefault(name, []).append(shelf.values(name, kind, candidates))
             progress(stage, k + 1, len(sets))
     return result
-
-
-def check_references(config: MbrConfig, sets: Sequence[CandidateSet]) -> None:
-    """Raises DataError, naming ids, where references are missing that metrics compare with."""
-    metrics = [m for m in AGAINST_REFERENCES if m in config.metrics]
-    absent = [s.id for s in sets if not s.references]
-    if metrics and absent:
-        names = " and ".join(LABELS[m] for m in metrics)
-        raise DataError(
-            f"{names} compare outputs with references, which are missing for {listed(absent)}; add references to "
-            "these records, or leave the metrics out (metrics: [distinct_2, self_bleu_2, conditional_vendi])."
-        )
 
 
 def _measure(name: MeasureName, config: MbrConfig, encoder: Callable[[], TextEncoder], device: torch.device) -> Measure:

@@ -29,7 +29,7 @@ class DecodingCell(Result):
     method: str
     metric: str
     value: float
-    low: float | None  # ends of the bootstrap interval over inputs; None where there are too few
+    low: float | None  # ends of the interval over inputs; None where there are too few
     high: float | None
     gap: Gap | None  # from the reference method with the same utility, paired over inputs; None for the reference
 

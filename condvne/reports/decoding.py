@@ -95,10 +95,11 @@ def caption(found: Decoding) -> str:
         f"average, {number(found.distinct_candidates[1], 3)} of them distinct)."
     )
     if any(cell.low is not None for cell in found.cells):
+        marks = f"{MARKS['below']} below, {MARKS['above']} above, {MARKS['undecided']} undecided"
         text += (
-            f" Brackets are {percent(found.confidence)} intervals of {counted(found.resamples, 'bootstrap resample')} "
-            f"of the inputs; Δ is the paired difference from {reference_label(found)} with the same utility: "
-            f"{MARKS['below']} below, {MARKS['above']} above, {MARKS['undecided']} undecided."
+            f" Brackets are {percent(found.confidence)} intervals from {counted(found.resamples, 'resample')} of the "
+            f"inputs, the same for all methods; Δ is the paired difference from {reference_label(found)} with the same "
+            f"utility: {marks}."
         )
     if any(metric.key == "self_bleu_2" for metric in found.metrics):
         text += " Lower Self-BLEU-2 is more diverse; of all other metrics higher is better or more diverse."

@@ -141,7 +141,7 @@ def test_the_terminal_shows_values_marks_and_the_caption() -> None:
 def test_the_caption_names_candidates_intervals_and_the_reference() -> None:
     text = caption(decoding())
     assert "50 inputs, chosen from 32 candidates" in text
-    assert "2,000 bootstrap resamples" in text
+    assert "2,000 resamples of the inputs" in text
     assert "paired difference from MBMBR-L" in text
     assert "Brackets" not in caption(decoding(intervals=False))
 

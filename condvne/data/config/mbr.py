@@ -120,7 +120,7 @@ class Projection(Settings):
     lam: list[float] | None = None  # prices of a nat, a variant of CVS-MBR each
     targets: list[float] | None = None  # in their place: conditional entropies in nats
     prior: Literal["mc", "mbmbr", "mbmbr_l"] = "mc"  # weights before
-    tolerance: float = Field(default=1e-5, gt=0)
+    tolerance: float = Field(default=1e-4, gt=0)  # of the certificate, relative to λ log(number of candidates)
     max_iterations: int = Field(default=500, ge=1)
 
     @model_validator(mode="before")

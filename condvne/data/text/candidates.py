@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from condvne.data.config.mbr import AGAINST_REFERENCES
 from condvne.data.listing import listed
 from condvne.data.records import has_visible, read_jsonl, require_field
 from condvne.errors import DataError
@@ -226,4 +227,16 @@ def check_logprobs(sets: Sequence[CandidateSet], methods: Sequence[str], lengths
         raise DataError(
             f"MBMBR-L divides log-probabilities by lengths, which are missing for {listed(unmeasured)}; "
             "add lengths (numbers of tokens) to these records, or leave the method out."
+        )
+
+
+def check_references(records: Sequence[CandidateRecord | CandidateSet], metrics: Sequence[str]) -> None:
+    """Raises DataError, naming ids, where references are missing that metrics compare outputs with."""
+    wanted = [name for name in metrics if name in AGAINST_REFERENCES]
+    absent = [record.id for record in records if not any(text.strip() for text in record.references)]
+    if wanted and absent:
+        raise DataError(
+            f"the metrics {', '.join(wanted)} compare outputs with references, which are missing for {listed(absent)}; "
+            "add references to these records, or leave the metrics out (metrics: [distinct_2, self_bleu_2, "
+            "conditional_vendi])."
         )

@@ -9,7 +9,8 @@ All are symmetric, so a utility matrix has one value a pair.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,14 +18,24 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from condvne.data.config.mbr import BertScore
+from condvne.data.config.mbr import BertScore, MeasureName
 from condvne.data.encoders import TextEncoder
 from condvne.data.fingerprints import fingerprint
 from condvne.data.records import clean_text
 from condvne.errors import ConfigError
 
 EXTRA = "pip install 'condvne[mbr]'"
+LABELS: dict[MeasureName, str] = {"rouge_l": "ROUGE-L", "bertscore": "BERTScore", "cosine": "cosine"}
+_PACKAGES = {"rouge_l": "rouge_score", "bertscore": "bert_score", "self_bleu_2": "sacrebleu"}
 _ENDLESS = 1 << 20  # tokens; a tokenizer that names a higher limit knows none
+
+
+def check_packages(measures: Iterable[str]) -> None:
+    """Raises ConfigError where a package that one of these utilities or metrics needs is not installed."""
+    needed = sorted({_PACKAGES[name] for name in measures if name in _PACKAGES})
+    absent = [name for name in needed if find_spec(name) is None]
+    if absent:
+        raise ConfigError(f"{' and '.join(absent)} not installed, which utilities or metrics need; run {EXTRA}.")
 
 
 class Measure(Protocol):
@@ -51,11 +62,10 @@ class RougeL:
     """
 
     def __init__(self, *, stemmer: bool = True) -> None:
-        try:
-            from rouge_score.rouge_scorer import RougeScorer
-            from rouge_score.tokenizers import DefaultTokenizer
-        except ImportError as error:
-            raise ConfigError(f"ROUGE-L needs the package rouge-score ({error}); run {EXTRA}.") from error
+        check_packages(["rouge_l"])
+        from rouge_score.rouge_scorer import RougeScorer
+        from rouge_score.tokenizers import DefaultTokenizer
+
         self.name = f"rouge_l:stemmer={stemmer}"
         self._scorer: Any = RougeScorer(["rougeL"], tokenizer=_Remembering(DefaultTokenizer(stemmer)))
 
@@ -92,11 +102,10 @@ class BertScoreF1:
     """
 
     def __init__(self, config: BertScore, device: torch.device | str) -> None:
-        try:
-            from bert_score import BERTScorer
-            from bert_score.utils import model2layers
-        except ImportError as error:
-            raise ConfigError(f"BERTScore needs the package bert-score ({error}); run {EXTRA}.") from error
+        check_packages(["bertscore"])
+        from bert_score import BERTScorer
+        from bert_score.utils import model2layers
+
         layers = config.layers if config.layers is not None else model2layers.get(config.path)
         if layers is None:
             raise ConfigError(

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from condvne.data.text.quality import EXTRA
-from condvne.errors import ConfigError
+from condvne.data.text.quality import check_packages
 
 Array = npt.NDArray[np.float64]
 ORDER = 2
@@ -27,10 +26,9 @@ class SelfBleu:
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        try:
-            from sacrebleu import BLEU
-        except ImportError as error:
-            raise ConfigError(f"Self-BLEU-2 needs the package sacrebleu ({error}); run {EXTRA}.") from error
+        check_packages(["self_bleu_2"])
+        from sacrebleu import BLEU
+
         self._bleu: Any = BLEU(max_ngram_order=ORDER, effective_order=True)
         self._texts = list(texts)
 
@@ -42,25 +40,21 @@ class SelfBleu:
         scores = [self._bleu.sentence_score(t, texts[:i] + texts[i + 1 :]).score for i, t in enumerate(texts)]
         return float(np.mean(scores)) / 100
 
-    def resampled(self, counts: npt.NDArray[np.int64]) -> Array:
-        """Self-BLEU-2 of B resamples that draw output i counts[b, i] times: (B,), NaN where all draws are one output.
-
-        An output is compared with the other ones that were drawn; copies of itself are no references, since they
-        would count chance repetition as a fault.
-        """
+    def of_subsets(self, kept: npt.NDArray[np.bool_]) -> Array:
+        """Self-BLEU-2 of B subsets, which hold output i where kept[b, i]: (B,), NaN for fewer than two outputs."""
         words = [self._bleu.tokenizer(text.rstrip()).split() for text in self._texts]
         lengths = np.array([len(w) for w in words])
         ngrams = [[Counter(zip(*(w[k:] for k in range(n)), strict=False)) for w in words] for n in (1, 2)]
-        present = counts > 0
-        total = np.zeros(len(counts))
+        enough = kept.sum(1) > 1
+        total = np.zeros(len(kept))
         for i in range(len(words)):
-            others = present.copy()
+            held = kept[:, i] & enough
+            others = kept[held]
             others[:, i] = False
-            drawn = present[:, i] & others.any(1)
-            if drawn.any():
-                total[drawn] += counts[drawn, i] * self._sentence(i, others[drawn], lengths, ngrams)
-        lonely = present.sum(1) < 2
-        scores: Array = np.where(lonely, np.nan, total / counts.sum(1))
+            if held.any():
+                total[held] += self._sentence(i, others, lengths, ngrams)
+        scores: Array = np.full(len(kept), np.nan)
+        scores[enough] = total[enough] / kept[enough].sum(1)
         return scores
 
     def _sentence(

@@ -15,7 +15,7 @@ from condvne.data.config.mbr import GeneratedCandidates, MbrConfig
 from condvne.data.listing import listed
 from condvne.data.records import dump
 from condvne.data.storage import AppendLog, write_whole
-from condvne.data.text.candidates import CandidateRecord, read_candidates
+from condvne.data.text.candidates import CandidateRecord, check_references, read_candidates
 from condvne.data.text.inputs import read_inputs
 from condvne.data.text.language_model import load_model
 from condvne.data.text.sampling import CandidateSampler, build_prompt
@@ -33,7 +33,7 @@ def candidate_records(
         RunError: the folder holds candidates of other inputs, or disk or memory are full; finished inputs stay.
     """
     if isinstance(config.candidates, GeneratedCandidates):
-        return _drawn(config.candidates, config.seed, folder, device, progress, notes)
+        return _drawn(config, config.candidates, folder, device, progress, notes)
     progress("reading candidates", 0, 1)
     records = read_candidates(config.candidates.path)
     progress("reading candidates", 1, 1)
@@ -41,15 +41,16 @@ def candidate_records(
 
 
 def _drawn(
+    whole: MbrConfig,
     config: GeneratedCandidates,
-    seed: int,
     folder: Path,
     device: torch.device,
     progress: Progress,
     notes: list[str],
 ) -> list[CandidateRecord]:
     loaded = cache(lambda: load_model(config.model, device, config.architecture))
-    inputs = _inputs(config, seed, folder, lambda: loaded()[1], progress, notes)
+    inputs = _inputs(config, whole.seed, folder, lambda: loaded()[1], progress, notes)
+    check_references(inputs, whole.metrics)  # before the candidates, which may take hours
     path = folder / "candidates.jsonl"
     facts = _Facts(folder / "candidates.notes.json")
     with AppendLog(path) as log:
@@ -57,18 +58,18 @@ def _drawn(
         progress("drawing candidates", done, len(inputs))
         if done < len(inputs):
             model, tokenizer = loaded()
-            sampler = CandidateSampler(model, tokenizer, config, seed, notes.append)
+            sampler = CandidateSampler(model, tokenizer, config, whole.seed, notes.append)
             for record in inputs[done:]:
                 prompt = build_prompt(tokenizer, record.condition, config)
                 drawn = sampler.draw(record.id, prompt)
                 facts.add(record.id, prompt.cut, sum(not d.ended for d in drawn))
-                whole = replace(
+                complete = replace(
                     record,
                     outputs=[d.text for d in drawn],
                     logprobs=[d.logprob for d in drawn],
                     lengths=[d.length for d in drawn],
                 )
-                log.append([whole.to_json()])
+                log.append([complete.to_json()])
                 done += 1
                 progress("drawing candidates", done, len(inputs))
     notes.extend(facts.notes(config, len(inputs)))

@@ -20,18 +20,20 @@ from condvne.data.config.mbr import MbrConfig, MeasureName, MetricName
 from condvne.data.config.scoring import KernelChoice
 from condvne.data.decoding import Decoding, DecodingCell, Utility
 from condvne.data.embeddings import TextEncoder, embed, load_encoder
+from condvne.data.memo import MemoEncoder
 from condvne.data.records import dump
 from condvne.data.results import Side
 from condvne.data.runfolders import run_folder
 from condvne.data.storage import write_whole
-from condvne.data.text.candidates import CandidateSet, candidate_sets, check_logprobs
+from condvne.data.text.candidates import CandidateSet, candidate_sets, check_logprobs, check_references
+from condvne.data.text.quality import LABELS, check_packages
 from condvne.data.versions import installed_versions
 from condvne.evaluation import Progress, kernel_of, resolved_device
 from condvne.ranks import SINGLE
 from condvne.tasks.mbr.candidates import candidate_records
 from condvne.tasks.mbr.metrics import DESCRIPTIONS, Judge, Judged, Outputs
 from condvne.tasks.mbr.selection import Selection, select
-from condvne.tasks.mbr.utilities import LABELS, Measured, measured
+from condvne.tasks.mbr.utilities import Measured, measured
 from condvne.tasks.mbr.weights import Embedded, Weighting, weightings
 
 
@@ -43,6 +45,7 @@ def decode(config: MbrConfig, folder: Path, *, progress: Progress) -> Decoding:
         RunError: the folder belongs to another configuration or process, or disk or memory are full; what is
             finished stays, and the same command goes on from there.
     """
+    check_packages({*config.utilities, *config.metrics})
     device = resolved_device(config.device)
     settings, versions = plain_settings(config), installed_versions()
     with run_folder(folder, settings, versions, SINGLE) as run:
@@ -50,39 +53,54 @@ def decode(config: MbrConfig, folder: Path, *, progress: Progress) -> Decoding:
         records = candidate_records(config, run.path, device, progress, notes)
         sets = candidate_sets(records, config.empty_candidates, config.few_candidates, notes)
         check_logprobs(sets, config.needs_logprobs, lengths="mbmbr_l" in config.needs_logprobs)
-        encoder = cache(lambda: load_encoder(config.encoder, device))
-        found = measured(config, sets, encoder, device, run.path / "utilities", progress, notes)
+        check_references(sets, config.metrics)
+        # Remembered, so that the cosine of candidates need not encode what was embedded for the kernels.
+        encoder = cache(lambda: MemoEncoder(load_encoder(config.encoder, device)))
         embedded = _embedded(config, sets, encoder, device, run.path / "embeddings", progress, notes)
+        found = measured(config, sets, encoder, device, run.path / "utilities", progress, notes)
         progress("weights", 0, 1)
         weighted = weightings(config, sets, embedded)
         progress("weights", 1, 1)
         chosen = _chosen(config, found, weighted, notes)
         cells = _cells(config, sets, found, weighted, chosen, embedded, progress)
-        kernels = None if embedded is None else (embedded.kernel_x, embedded.kernel_y)
-        result = Decoding(
-            title=config.name,
-            inputs=len(sets),
-            candidates=_spread([sum(s.counts) for s in sets]),
-            distinct_candidates=_spread([len(s.texts) for s in sets]),
-            methods=[w.method for w in weighted],
-            utilities=[Utility(key=u, label=LABELS[u]) for u in config.utilities],
-            metrics=[DESCRIPTIONS[m] for m in config.metrics],
-            reference=config.reference,
-            resamples=config.resamples,
-            confidence=config.confidence,
-            cells=cells,
-            projections=[w.facts for w in weighted if w.facts is not None],
-            features=config.projection.features,
-            condition=None if kernels is None else _side(kernels[0], config.kernels.condition, "all inputs", encoder()),
-            output=None if kernels is None else _side(kernels[1], config.kernels.output, "all candidates", encoder()),
-            notes=notes,
-            seed=config.seed,
-            settings=settings,
-            versions=versions,
-        )
+        sides = _sides(config, embedded, encoder)
+        result = _result(config, sets, weighted, cells, sides, settings, versions, notes)
         _write_choices(run.path, sets, weighted, chosen)
         write_whole(run.path / "decoding.json", result.model_dump_json(indent=2) + "\n")
         return result
+
+
+def _result(
+    config: MbrConfig,
+    sets: Sequence[CandidateSet],
+    weighted: Sequence[Weighting],
+    cells: list[DecodingCell],
+    sides: tuple[Side | None, Side | None],
+    settings: dict[str, object],
+    versions: dict[str, str],
+    notes: list[str],
+) -> Decoding:
+    return Decoding(
+        title=config.name,
+        inputs=len(sets),
+        candidates=_spread([sum(s.counts) for s in sets]),
+        distinct_candidates=_spread([len(s.texts) for s in sets]),
+        methods=[w.method for w in weighted],
+        utilities=[Utility(key=u, label=LABELS[u]) for u in config.utilities],
+        metrics=[DESCRIPTIONS[m] for m in config.metrics],
+        reference=config.reference,
+        resamples=config.resamples,
+        confidence=config.confidence,
+        cells=cells,
+        projections=[w.facts for w in weighted if w.facts is not None],
+        features=config.projection.features,
+        condition=sides[0],
+        output=sides[1],
+        notes=notes,
+        seed=config.seed,
+        settings=settings,
+        versions=versions,
+    )
 
 
 def _embedded(
@@ -177,7 +195,7 @@ def _cells_of(
             if found.value is None:
                 continue
             low, high = judge.bounds(metric, found, config.confidence)
-            gap = None if method == config.reference else judge.gap(found, base[metric], config.confidence)
+            gap = None if method == config.reference else judge.gap(metric, found, base[metric], config.confidence)
             cells.append(
                 DecodingCell(
                     utility=utility, method=method, metric=metric, value=found.value, low=low, high=high, gap=gap
@@ -224,12 +242,24 @@ def _spread(counts: Sequence[int]) -> tuple[int, float, int]:
     return min(counts), sum(counts) / len(counts), max(counts)
 
 
-def _side(kernel: Kernel, choice: KernelChoice, fitted_on: str, encoder: TextEncoder) -> Side:
-    bandwidth = kernel.fixed_bandwidth
-    return Side(
-        kernel=type(kernel).__name__,
-        bandwidth=None if bandwidth is None else float(bandwidth),
-        fitted_on="given" if choice.bandwidth is not None else fitted_on,
-        encoder=encoder.name,
-        dimension=encoder.dimension,
+def _sides(
+    config: MbrConfig, embedded: Embedded | None, encoder: Callable[[], TextEncoder]
+) -> tuple[Side | None, Side | None]:
+    if embedded is None:
+        return None, None
+
+    def side(kernel: Kernel, choice: KernelChoice, data: str) -> Side:
+        bandwidth = kernel.fixed_bandwidth
+        return Side(
+            kernel=type(kernel).__name__,
+            bandwidth=None if bandwidth is None else float(bandwidth),
+            fitted_on="none" if bandwidth is None else "given" if choice.bandwidth is not None else data,
+            encoder=encoder().name,
+            dimension=encoder().dimension,
+        )
+
+    kernels = config.kernels
+    return (
+        side(embedded.kernel_x, kernels.condition, "all inputs"),
+        side(embedded.kernel_y, kernels.output, "all candidates"),
     )

@@ -13,14 +13,11 @@ from torch import Tensor
 
 from condvne.data.config.mbr import AGAINST_REFERENCES, MbrConfig, MeasureName
 from condvne.data.embeddings import TextEncoder
-from condvne.data.listing import listed
 from condvne.data.storage import load_tensors, save_tensors
 from condvne.data.text.candidates import CandidateSet
-from condvne.data.text.quality import BertScoreF1, EmbeddingCosine, Measure, RougeL
+from condvne.data.text.quality import LABELS, BertScoreF1, EmbeddingCosine, Measure, RougeL
 from condvne.errors import DataError
 from condvne.evaluation import Progress
-
-LABELS: dict[MeasureName, str] = {"rouge_l": "ROUGE-L", "bertscore": "BERTScore", "cosine": "cosine"}
 
 
 @dataclass(frozen=True)
@@ -48,12 +45,11 @@ def measured(
     """Every utility matrix and quality that the configuration asks for, read from `folder` where they are there.
 
     Raises:
-        DataError: values that are not finite (ids named); references are missing where metrics need them.
+        DataError: values that are not finite (ids named).
         ConfigError: a measure's package or model is not there.
         RunError: the disk is full; the matrices of finished inputs stay.
     """
     in_metrics = [m for m in AGAINST_REFERENCES if m in config.metrics]
-    _check_references(sets, in_metrics)
     result = Measured({}, {})
     for name in dict.fromkeys([*config.utilities, *in_metrics]):
         shelf = _Shelf(folder, notes, cache(lambda name=name: _measure(name, config, encoder, device)))
@@ -65,16 +61,6 @@ def measured(
                 place.setdefault(name, []).append(shelf.values(name, kind, candidates))
             progress(stage, k + 1, len(sets))
     return result
-
-
-def _check_references(sets: Sequence[CandidateSet], metrics: Sequence[MeasureName]) -> None:
-    absent = [s.id for s in sets if not s.references]
-    if metrics and absent:
-        names = " and ".join(LABELS[m] for m in metrics)
-        raise DataError(
-            f"{names} compare outputs with references, which are missing for {listed(absent)}; add references to "
-            "these records, or leave the metrics out (metrics: [distinct_2, self_bleu_2, conditional_vendi])."
-        )
 
 
 def _measure(name: MeasureName, config: MbrConfig, encoder: Callable[[], TextEncoder], device: torch.device) -> Measure:

@@ -210,7 +210,7 @@ def changed(tmp_path: Path, change: dict[str, Any] | None, drop: str | None = No
         (None, "logprobs", "MBMBR and MBMBR-L need log-probabilities, which are missing for news-1"),
         ({"logprobs": [0.25] * 6}, None, "logprobs are positive for news-1"),
         (None, "lengths", "lengths, which are missing for news-1"),
-        (None, "references", "ROUGE-L compare outputs with references, which are missing for news-1"),
+        (None, "references", "the metrics rouge_l compare outputs with references, which are missing for news-1"),
     ],
 )
 def test_bad_input_is_one_sentence_with_ids(
@@ -220,6 +220,24 @@ def test_bad_input_is_one_sentence_with_ids(
         run(changed(tmp_path, change, drop), tmp_path / "run")
     assert "news-2" not in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_missing_references_are_refused_before_candidates_are_drawn(tmp_path: Path) -> None:
+    candidates = generating(tmp_path, "causal")
+    candidates["inputs"] = candidates["inputs"] | {"references_field": None}
+    with pytest.raises(cv.DataError, match="which are missing for news-"):
+        run(mbr_settings(tmp_path, candidates=candidates), tmp_path / "run")
+    assert not (tmp_path / "run" / "candidates.jsonl").exists()
+
+
+def test_missing_packages_are_refused_before_anything_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rouge_score", None)
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    with pytest.raises(
+        cv.ConfigError, match=r"rouge_score and sacrebleu not installed, .* pip install 'condvne\[mbr\]'"
+    ):
+        run(mbr_settings(tmp_path), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_methods_and_metrics_that_need_nothing_run_without_it(tmp_path: Path) -> None:

@@ -53,11 +53,15 @@ def test_replicates_are_the_metrics_of_the_resampled_inputs() -> None:
     found, given = judge(resamples=20), outputs(2)
     assert given.features is not None
     by_metric = {metric: found.judged(metric, given).replicates for metric in METRICS}
-    for b, rows in enumerate(found.rows.tolist()):
-        texts = [given.texts[i] for i in rows]
-        quality = [float(QUALITY[i][given.chosen[i]]) for i in rows]
+    for b, counts in enumerate(found.counts):
+        quality = [float(QUALITY[i][given.chosen[i]]) for i in np.repeat(np.arange(N), counts)]
+        assert len(quality) == N
         assert by_metric["rouge_l"][b] == pytest.approx(np.mean(quality))
+    for b, rows in enumerate(np.flatnonzero(row) for row in found.kept):
+        assert len(rows) == N - 1
+        texts = [given.texts[i] for i in rows]
         assert by_metric["distinct_2"][b] == distinct_n(text_ngrams([[t] for t in texts], 2, "words"))
+        assert by_metric["self_bleu_2"][b] == pytest.approx(SelfBleu(texts).score(), abs=1e-12)
         y = given.features[rows]
         score = float(cv.conditional_vendi(X[rows], y, kernel_x=KERNEL_X, kernel_y=KERNEL_Y))
         assert by_metric["conditional_vendi"][b] == pytest.approx(score, abs=1e-9)
@@ -67,7 +71,7 @@ def test_differences_are_paired_over_the_same_resamples() -> None:
     found, a = judge(), outputs(3)
     b = Outputs(a.texts, [1 - k if i == 0 else k for i, k in enumerate(a.chosen)], a.features)
     base, other = found.judged("rouge_l", a), found.judged("rouge_l", b)
-    gap = found.gap(other, base, 0.95)
+    gap = found.gap("rouge_l", other, base, 0.95)
     assert gap is not None
     assert base.value is not None
     # The two differ in one input only, so the difference varies far less than either value.
@@ -77,7 +81,7 @@ def test_differences_are_paired_over_the_same_resamples() -> None:
     assert ends[0] is not None
     assert ends[1] is not None
     assert gap.high - gap.low < ends[1] - ends[0]
-    same = found.gap(base, base, 0.95)
+    same = found.gap("rouge_l", base, base, 0.95)
     assert same is not None
     assert (same.estimate, same.low, same.high, same.direction) == (0.0, 0.0, 0.0, "undecided")
 
@@ -85,7 +89,9 @@ def test_differences_are_paired_over_the_same_resamples() -> None:
 def test_a_clear_difference_is_decided_in_its_direction() -> None:
     found = judge()
     wide, narrow = outputs(4, spread=3.0), outputs(4, spread=0.1)
-    gap = found.gap(found.judged("conditional_vendi", narrow), found.judged("conditional_vendi", wide), 0.95)
+    gap = found.gap(
+        "conditional_vendi", found.judged("conditional_vendi", narrow), found.judged("conditional_vendi", wide), 0.95
+    )
     assert gap is not None
     assert gap.direction == "below"
     assert gap.high is not None
@@ -94,8 +100,9 @@ def test_a_clear_difference_is_decided_in_its_direction() -> None:
 
 def test_the_seed_decides_the_resamples() -> None:
     a, b, c = judge(seed=1), judge(seed=1), judge(seed=2)
-    assert np.array_equal(a.rows, b.rows)
-    assert not np.array_equal(a.rows, c.rows)
+    assert np.array_equal(a.counts, b.counts)
+    assert np.array_equal(a.kept, b.kept)
+    assert not np.array_equal(a.counts, c.counts)
 
 
 def test_the_interval_of_a_mean_is_the_normal_one_for_many_inputs() -> None:
@@ -114,19 +121,39 @@ def test_few_inputs_have_values_without_intervals() -> None:
     found = few.judged("conditional_vendi", outputs(5, 4))
     assert found.value is not None
     assert few.bounds("conditional_vendi", found, 0.95) == (None, None)
-    gap = few.gap(found, found, 0.95)
+    gap = few.gap("conditional_vendi", found, found, 0.95)
     assert gap is not None
     assert (gap.low, gap.high) == (None, None)
 
 
-def test_resamples_of_one_input_alone_do_not_count() -> None:
-    found = judge(5, ("self_bleu_2",), resamples=4000)
-    judged = found.judged("self_bleu_2", outputs(6, 5))
+def test_resamples_in_which_a_set_has_no_value_do_not_count() -> None:
+    found = judge(6, ("distinct_2",))
+    judged = found.judged("distinct_2", Outputs(["two words", *["one"] * 5], [0] * 6, None))
     assert np.isnan(judged.replicates).any()
-    low, high = found.bounds("self_bleu_2", judged, 0.95)
-    assert low is not None
-    assert high is not None
-    assert low <= (judged.value or 0) <= high
+    assert found.bounds("distinct_2", judged, 0.95) == (1.0, 1.0)
+
+
+def test_the_interval_of_a_set_metric_covers_the_difference_that_fresh_inputs_have() -> None:
+    """Distinct-2 of outputs of two lengths; at nominal 95 % an interval that is a third too narrow would miss more."""
+    n, samples = 30, 80
+
+    def drawn(seed: int) -> tuple[Outputs, Outputs]:
+        draw = np.random.default_rng(seed)
+        sides = [[" ".join(draw.choice(WORDS, size=draw.integers(2, top))) for _ in range(n)] for top in (6, 9)]
+        return Outputs(sides[0], [0] * n, None), Outputs(sides[1], [0] * n, None)
+
+    whole = Judge(("distinct_2",), n, 200, 0, {}, None, KERNEL_Y.gram)
+    fresh = [[whole.judged("distinct_2", side).value or 0.0 for side in drawn(1000 + k)] for k in range(200)]
+    truth = float(np.mean([a - b for a, b in fresh]))
+    covered = 0
+    for k in range(samples):
+        a, b = (whole.judged("distinct_2", side) for side in drawn(k))
+        gap = whole.gap("distinct_2", a, b, 0.95)
+        assert gap is not None
+        assert gap.low is not None
+        assert gap.high is not None
+        covered += gap.low <= truth <= gap.high
+    assert covered >= 70
 
 
 def test_a_metric_that_is_undefined_has_no_bounds_and_no_gap() -> None:
@@ -134,12 +161,12 @@ def test_a_metric_that_is_undefined_has_no_bounds_and_no_gap() -> None:
     single = found.judged("distinct_2", Outputs(["word"] * N, [0] * N, None))
     assert single.value is None
     assert found.bounds("distinct_2", single, 0.95) == (None, None)
-    assert found.gap(single, single, 0.95) is None
+    assert found.gap("distinct_2", single, single, 0.95) is None
 
 
 def test_bounds_stay_within_the_metrics_range() -> None:
     found = judge(metrics=("distinct_2",))
-    low, high = found.bounds("distinct_2", Judged(0.99, np.linspace(0.5, 1.0, B)), 0.95)
+    low, high = found.bounds("distinct_2", Judged(0.99, np.linspace(0.95, 1.0, B)), 0.95)
     assert low is not None
     assert 0 < low < 0.99
     assert high == 1.0

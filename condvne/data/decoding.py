@@ -47,7 +47,7 @@ class ProjectionFacts(Result):
     converged: bool
     reached: bool  # whether the target was reached; true where none was asked for
     largest_entropy: float | None
-    effective_candidates: float  # exp of the mean entropy of the weights, of at most `candidates_before`
+    effective_candidates: float  # of an input, exp of the entropy of its weights, mean
     candidates_before: float
 
 

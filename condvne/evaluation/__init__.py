@@ -5,14 +5,23 @@ what the scores would be at infinite n, and ask whether the ranking survives oth
 """
 
 from condvne.evaluation.comparison import RKE, VENDI, Comparison, Heading, Progress
-from condvne.evaluation.evaluate import checked_sizes, default_sizes, evaluate, evaluate_embedded, resolved_device
-from condvne.evaluation.features import Embedded, kernel_of, tell_cut, with_kernels
+from condvne.evaluation.embedding import Embedder
+from condvne.evaluation.evaluate import (
+    checked_sizes,
+    default_sizes,
+    evaluate,
+    evaluate_embedded,
+    resolved_device,
+    side_of,
+)
+from condvne.evaluation.features import Embedded, kernel_of, with_kernels
 
 __all__ = [
     "RKE",
     "VENDI",
     "Comparison",
     "Embedded",
+    "Embedder",
     "Heading",
     "Progress",
     "checked_sizes",
@@ -21,6 +30,6 @@ __all__ = [
     "evaluate_embedded",
     "kernel_of",
     "resolved_device",
-    "tell_cut",
+    "side_of",
     "with_kernels",
 ]

@@ -100,8 +100,8 @@ def evaluate_embedded(
         populations=population_scores(comparison, embedded, settings, heading.seed, progress, notes),
         swap_tests=swap_tests(comparison, embedded, settings, heading.seed, progress),
         robustness=robustness_maps(comparison, embedded, settings, heading.seed, progress),
-        condition=_side(embedded.kernel_x, kernels.condition, "all conditions", encoders[0], embedded.x),
-        output=_side(embedded.kernel_y, kernels.output, embedded.output_fitted_on, encoders[1], outputs),
+        condition=side_of(embedded.kernel_x, kernels.condition, "all conditions", encoders[0], embedded.x),
+        output=side_of(embedded.kernel_y, kernels.output, embedded.output_fitted_on, encoders[1], outputs),
         warnings=embedded.warnings,
         notes=[*heading.notes, *notes, *_size_notes(sizes, available, settings.repeats), *_rank_notes(ranks)],
         seed=heading.seed,
@@ -188,7 +188,8 @@ def _metrics(comparison: Comparison) -> list[Metric]:
     return metrics
 
 
-def _side(kernel: Kernel, choice: KernelChoice, fitted_on: str, encoder: TextEncoder, features: Tensor) -> Side:
+def side_of(kernel: Kernel, choice: KernelChoice, fitted_on: str, encoder: TextEncoder, features: Tensor) -> Side:
+    """One side as the result keeps it: the kernel with its bandwidth, whose data gave that, and the encoder."""
     bandwidth = kernel.fixed_bandwidth
     return Side(
         kernel=type(kernel).__name__,

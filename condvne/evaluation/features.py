@@ -12,14 +12,13 @@ from torch import Tensor
 from condvne.core.groups import OutputGroup
 from condvne.core.kernels import Cosine, Gaussian, Kernel, Laplacian, Polynomial
 from condvne.data.config import KernelChoice, Kernels
-from condvne.data.embeddings import Embedded as Vectors
-from condvne.data.embeddings import TextEncoder, embed
+from condvne.data.embeddings import TextEncoder
 from condvne.errors import InputError
 from condvne.evaluation.comparison import Comparison, Progress
+from condvne.evaluation.embedding import Embedder
 from condvne.ranks import SINGLE, Ranks
 
 EVERYBODY = "all groups"
-CUT_SHARE = 0.1  # of the distinct texts; where more are cut, the reader is warned
 
 
 @dataclass(frozen=True)
@@ -62,24 +61,17 @@ def embedded_comparison(
         DataError: a text is empty or its embedding is not finite (ids named).
     """
 
-    warnings: list[str] = []
+    embedder = Embedder(encoder, cache, device, progress, notes, ranks=ranks)
 
     def embedded(name: str, texts: Sequence[Sequence[str]], ids: Sequence[str]) -> Tensor:
-        width = len(texts[0])
-        result = embed(
+        found = embedder.vectors(
+            name,
             [chunk for chunks in texts for chunk in chunks],
-            encoder,
-            cache,
-            [owner for owner in ids for _ in range(width)],
-            progress=lambda done, total: progress(f"embedding {name}", done, total),
-            note=notes.append,
+            [owner for owner in ids for _ in texts[0]],
+            noun="texts" if comparison.chunks is None else "chunks",
             blank=comparison.chunks is not None,  # a token may be nothing but white space
-            ranks=ranks,
         )
-        noun = "texts" if comparison.chunks is None else "chunks"
-        notes.append(f"embeddings of {name}: {result.distinct} distinct {noun} of {len(texts) * width}")
-        tell_cut(result, f"{noun} of {name}", notes, warnings)
-        return result.tensor.reshape(len(texts), -1).to(device)
+        return found.reshape(len(texts), -1)
 
     chunks = comparison.chunks
     x = embedded("conditions", chunks.conditions if chunks else [[c] for c in comparison.conditions], comparison.ids)
@@ -90,17 +82,7 @@ def embedded_comparison(
         ids = [comparison.ids[i] for i in owners.tolist()]
         flat = [text for row in lists for text in row]
         groups[name] = OutputGroup(embedded(f"group {name}", flat, ids), owners.to(device))
-    return with_kernels(x, groups, kernels, comparison.reference, notes, warnings)
-
-
-def tell_cut(result: Vectors, what: str, notes: list[str], warnings: list[str]) -> None:
-    """Say how many texts the encoder cut: in the warnings where they are many, else in the notes."""
-    if result.cut:
-        sentence = (
-            f"{result.cut} of {result.distinct} distinct {what} are longer than the encoder reads and were cut there: "
-            "what differs only behind the cut counts as equal."
-        )
-        (warnings if result.cut >= CUT_SHARE * result.distinct else notes).append(sentence)
+    return with_kernels(x, groups, kernels, comparison.reference, notes, embedder.warnings)
 
 
 def with_kernels(

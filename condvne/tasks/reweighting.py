@@ -18,12 +18,9 @@ import torch
 from torch import Tensor
 
 from condvne.core.groups import OutputGroup
-from condvne.core.projection import project
-from condvne.core.sketches import JointSketch
-from condvne.core.spectral import matrix_entropy
 from condvne.data.config import plain_settings
 from condvne.data.config.reweight import ReweightConfig
-from condvne.data.embeddings import TextEncoder, embed, load_encoder
+from condvne.data.embeddings import load_encoder
 from condvne.data.records import dump
 from condvne.data.results import Reweighting, Scores
 from condvne.data.rows import read_rows
@@ -33,7 +30,17 @@ from condvne.data.tables import OutputTable, read_table
 from condvne.data.text.lexical import DistinctCounter, text_ngrams
 from condvne.data.versions import installed_versions
 from condvne.errors import DataError
-from condvne.evaluation import Comparison, Embedded, Heading, Progress, evaluate_embedded, resolved_device, with_kernels
+from condvne.evaluation import (
+    Comparison,
+    Embedded,
+    Embedder,
+    Heading,
+    Progress,
+    evaluate_embedded,
+    resolved_device,
+    with_kernels,
+)
+from condvne.evaluation.projecting import Aim, PairFeatures
 from condvne.ranks import SINGLE
 
 BEFORE, AFTER = "before", "after"
@@ -80,12 +87,15 @@ def reweight_table(config: ReweightConfig, folder: Path, *, progress: Progress) 
     inputs: dict[str, str | None] = {config.file: hashlib.sha256(content.encode()).hexdigest()}
     with run_folder(folder, settings, versions, SINGLE, inputs) as run:
         encoder = load_encoder(config.encoder, device)
-        candidates = _embedded(config, table, encoder, run.path / "embeddings", device, progress, notes)
+        embedder = Embedder(encoder, run.path / "embeddings", device, progress, notes)
+        candidates = _embedded(config, table, embedder)
         groups = {BEFORE: OutputGroup(candidates.y, candidates.owners, candidates.prior)}
         if candidates.reference is not None:
             owners = torch.arange(len(candidates.x), device=device)
             groups[config.reference or ""] = OutputGroup(candidates.reference, owners)
-        embedded = with_kernels(candidates.x, groups, config.kernels, config.reference or BEFORE, notes)
+        embedded = with_kernels(
+            candidates.x, groups, config.kernels, config.reference or BEFORE, notes, embedder.warnings
+        )
         progress("projecting", 0, 1)
         found, weights = _projected(config, candidates, embedded)
         progress("projecting", 1, 1)
@@ -109,36 +119,18 @@ def _table(config: ReweightConfig, outputs: Sequence[str]) -> OutputTable:
     return read_table(config.file, condition=config.condition, outputs=outputs, empty=empty)
 
 
-def _embedded(
-    config: ReweightConfig,
-    table: OutputTable,
-    encoder: TextEncoder,
-    cache: Path,
-    device: torch.device,
-    progress: Progress,
-    notes: list[str],
-) -> _Candidates:
-    def vectors(name: str, texts: Sequence[str], ids: Sequence[str]) -> Tensor:
-        told = embed(
-            texts,
-            encoder,
-            cache,
-            ids,
-            progress=lambda done, total: progress(f"embedding {name}", done, total),
-            note=notes.append,
-        )
-        return told.tensor.to(device)
-
+def _embedded(config: ReweightConfig, table: OutputTable, embedder: Embedder) -> _Candidates:
     lists = table.groups[config.outputs]
     owners = [i for i, texts in enumerate(lists) for _ in texts]
     references = None if config.reference is None else _references(config, table, config.reference)
+    flat = [text for texts in lists for text in texts]
     return _Candidates(
-        x=vectors("conditions", table.conditions, table.ids),
-        y=vectors("candidates", [text for texts in lists for text in texts], [table.ids[i] for i in owners]),
-        owners=torch.tensor(owners, device=device),
-        prior=_prior(config, table).to(device),
+        x=embedder.vectors("conditions", table.conditions, table.ids),
+        y=embedder.vectors("candidates", flat, [table.ids[i] for i in owners]),
+        owners=torch.tensor(owners, device=embedder.device),
+        prior=_prior(config, table).to(embedder.device),
         references=references,
-        reference=None if references is None else vectors("reference", references, table.ids),
+        reference=None if references is None else embedder.vectors("reference", references, table.ids),
     )
 
 
@@ -182,49 +174,39 @@ def _rows_of(config: ReweightConfig, table: OutputTable) -> list[tuple[str, dict
 
 
 def _projected(config: ReweightConfig, candidates: _Candidates, embedded: Embedded) -> tuple[Reweighting, Tensor]:
-    x, y, owners = candidates.x, candidates.y, candidates.owners
-    r = min(config.num_features - config.num_features % 4, max(4, len(y) - len(y) % 4))
-    sketch = JointSketch.draw(
+    prior = candidates.prior
+    features = PairFeatures(
+        candidates.x,
+        candidates.y,
+        candidates.owners,
         (embedded.kernel_x, embedded.kernel_y),
-        (x.shape[1], y.shape[1]),
-        r,
+        num_features=config.num_features,
         seed=config.seed,
-        origins=[x.mean(0), y.mean(0)],
-        device=x.device,
     )
-    marginal = _entropy(sketch.marginal(x))
     target = config.target
     if target == "reference":
         assert candidates.reference is not None  # the configuration asks for the field
-        target = _entropy(sketch.features(x, candidates.reference)) - marginal
-    found = project(
-        sketch.features(x[owners], y),
-        lam=config.lam,
-        target=None if target is None else target + marginal,
-        groups=owners,
-        prior=candidates.prior,
-        tolerance=config.tolerance,
-        max_iterations=config.max_iterations,
-    )
+        target = features.conditional_entropy(candidates.reference)
+    found = features.projected(prior, Aim(config.lam, target, config.tolerance, config.max_iterations))
     weights = found.weights.double()
     unbounded = math.isinf(found.lam)
-    scale = math.log(len(y)) * (1.0 if unbounded else found.lam)
+    scale = math.log(len(weights)) * (1.0 if unbounded else found.lam)
     summary = Reweighting(
         lam=None if unbounded else found.lam,
         target=target,
         reached=found.reached,
-        largest=None if found.largest_entropy is None else found.largest_entropy - marginal,
-        before=found.entropy_before - marginal,
-        after=found.entropy - marginal,
+        largest=None if found.largest_entropy is None else found.largest_entropy - features.of_conditions,
+        before=found.entropy_before - features.of_conditions,
+        after=found.entropy - features.of_conditions,
         certificate=found.certificate,
         relative_certificate=found.certificate / scale if scale > 0 else 0.0,
         iterations=found.iterations,
         converged=found.converged,
         distance=found.distance,
-        divergence=float(_log_ratio(weights, candidates.prior).sum()) / len(x),
-        candidates_before=_effective(candidates.prior, owners, len(x)),
-        candidates_after=_effective(weights, owners, len(x)),
-        num_features=r,
+        divergence=float(torch.special.xlogy(weights, weights / prior).nan_to_num(0.0).sum()) / len(candidates.x),
+        candidates_before=features.effective_candidates(prior),
+        candidates_after=features.effective_candidates(weights),
+        num_features=config.num_features,
     )
     return summary, weights
 
@@ -240,21 +222,6 @@ def _told(found: Reweighting) -> str:
         largest = found.after if found.largest is None else found.largest
         return f"the target of {found.target:.4g} nats is out of reach: the largest is {largest:.4g}"
     return f"the target of {found.target:.4g} nats was reached at λ = {found.lam or 0:.4g}"
-
-
-def _entropy(features: Tensor) -> float:
-    z = features.double()
-    return float(matrix_entropy(z.mT @ z / len(z), 1.0))
-
-
-def _log_ratio(weights: Tensor, prior: Tensor) -> Tensor:
-    return torch.where(weights > 0, weights * (weights / prior.clamp(min=1e-300)).log(), torch.zeros_like(weights))
-
-
-def _effective(weights: Tensor, owners: Tensor, n: int) -> float:
-    """Mean over prompts of exp of the entropy of a prompt's weights."""
-    parts = torch.zeros(n, dtype=weights.dtype, device=weights.device).index_add(0, owners, torch.special.entr(weights))
-    return float(parts.exp().mean())
 
 
 def _comparison(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from condvne.data.config.settings import Settings
 
@@ -89,21 +89,32 @@ ANCESTRAL = Strategy(name="ancestral", do_sample=True)
 NAMED_STRATEGIES = {s.name: s for s in (GREEDY, NUCLEUS, ANCESTRAL)}
 
 
+def named_strategy(value: Any) -> Any:
+    """The strategy of a name; other values as they are. Raises ValueError for an unknown name."""
+    if isinstance(value, str) and value not in NAMED_STRATEGIES:
+        raise ValueError(f"no strategy is named {value!r}; named ones are {', '.join(NAMED_STRATEGIES)}")
+    return NAMED_STRATEGIES[value] if isinstance(value, str) else value
+
+
+def _sensible(value: int | str) -> int | str:
+    if isinstance(value, int) and value < 1:
+        raise ValueError("batch_size must be at least 1, or auto")
+    return value
+
+
+BatchSize = Annotated[int | Literal["auto"], AfterValidator(_sensible)]
+
+
 class Generation(Settings):
     """Which strategies decode, and in batches of what size."""
 
     strategies: list[Strategy] = Field(default=[GREEDY, NUCLEUS, ANCESTRAL])
-    batch_size: int | Literal["auto"] = "auto"
+    batch_size: BatchSize = "auto"
 
     @field_validator("strategies", mode="before")
     @classmethod
     def _named(cls, value: Any) -> Any:
-        if not isinstance(value, list):
-            return value
-        unknown = [v for v in value if isinstance(v, str) and v not in NAMED_STRATEGIES]
-        if unknown:
-            raise ValueError(f"no strategy is named {unknown[0]!r}; named ones are {', '.join(NAMED_STRATEGIES)}")
-        return [NAMED_STRATEGIES[v] if isinstance(v, str) else v for v in value]
+        return [named_strategy(v) for v in value] if isinstance(value, list) else value
 
     @field_validator("strategies")
     @classmethod
@@ -116,11 +127,4 @@ class Generation(Settings):
             raise ValueError(
                 "strategy names must differ from each other and from id, prefix and training, and not end in _ids"
             )
-        return value
-
-    @field_validator("batch_size")
-    @classmethod
-    def _positive(cls, value: int | str) -> int | str:
-        if isinstance(value, int) and value < 1:
-            raise ValueError("batch_size must be at least 1, or auto")
         return value

@@ -8,13 +8,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from condvne.data.config.generating import (
-    NAMED_STRATEGIES,
     NUCLEUS,
+    BatchSize,
     CorpusSource,
     HubCorpus,
     Model,
     Paragraphs,
     Strategy,
+    named_strategy,
 )
 from condvne.data.config.scoring import Encoder, Kernels
 from condvne.data.config.settings import Settings, load_yaml, validate
@@ -66,27 +67,18 @@ class GeneratedCandidates(Settings):
     strategy: Strategy = NUCLEUS
     max_new_tokens: int = Field(default=128, ge=1)
     max_input_tokens: int = Field(default=1024, ge=1)  # longer inputs are cut at their end, and counted
-    batch_size: int | Literal["auto"] = "auto"
+    batch_size: BatchSize = "auto"
 
     @field_validator("strategy", mode="before")
     @classmethod
     def _named(cls, value: Any) -> Any:
-        if isinstance(value, str) and value not in NAMED_STRATEGIES:
-            raise ValueError(f"no strategy is named {value!r}; named ones are {', '.join(NAMED_STRATEGIES)}")
-        return NAMED_STRATEGIES[value] if isinstance(value, str) else value
+        return named_strategy(value)
 
     @field_validator("strategy")
     @classmethod
     def _sampled(cls, value: Strategy) -> Strategy:
         if not value.do_sample:
             raise ValueError(f"strategy {value.name} does not sample, so all candidates of an input would be equal")
-        return value
-
-    @field_validator("batch_size")
-    @classmethod
-    def _positive(cls, value: int | str) -> int | str:
-        if isinstance(value, int) and value < 1:
-            raise ValueError("batch_size must be at least 1, or auto")
         return value
 
     @field_validator("prompt")

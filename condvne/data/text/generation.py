@@ -199,31 +199,11 @@ class _Decoder:
             output = self.model.generate(
                 input_ids=inputs.to(device),
                 attention_mask=mask.to(device),
-                generation_config=self._settings(),
+                generation_config=argmax_settings(self.new_tokens, self.pad),
                 logits_processor=self._processors(rows, width),
             )
         continuations: list[list[int]] = output[:, width:].tolist()
         return continuations
-
-    def _settings(self) -> Any:
-        from transformers import GenerationConfig
-
-        # Argmax mode for every strategy: a sampled token is chosen by the last processor, after the strategy's own
-        # temperature, top-k and top-p. transformers fills what is left unset here from the model's own config (which
-        # `isolated` empties) and then from its defaults. Of those top_k 50 stays: argmax mode does not read it.
-        return GenerationConfig(
-            max_new_tokens=self.new_tokens,
-            do_sample=False,
-            num_beams=1,
-            num_return_sequences=1,
-            temperature=1.0,
-            top_p=1.0,
-            repetition_penalty=1.0,
-            no_repeat_ngram_size=0,
-            pad_token_id=self.pad,
-            use_cache=True,
-            return_dict_in_generate=False,
-        )
 
     def _processors(self, rows: list[int], width: int) -> Any:
         from transformers import LogitsProcessorList
@@ -250,6 +230,31 @@ def choosing_processors(strategy: Strategy, ids: list[str], draws: torch.Tensor,
             processors.append(TopPLogitsWarper(strategy.top_p))
         processors.append(InverseDistribution(draws, width))
     return processors
+
+
+def argmax_settings(new_tokens: int, pad: int, **tokens: Any) -> Any:
+    """Argmax mode for every strategy, with nothing left to a checkpoint's generation config.
+
+    A sampled token is chosen by the last processor, after the strategy's own temperature, top-k and top-p. transformers
+    fills what is left unset here from the model's own config (which `isolated` empties) and then from its defaults. Of
+    those top_k 50 stays: argmax mode does not read it. `tokens` are special tokens by their setting's name.
+    """
+    from transformers import GenerationConfig
+
+    return GenerationConfig(
+        max_new_tokens=new_tokens,
+        do_sample=False,
+        num_beams=1,
+        num_return_sequences=1,
+        temperature=1.0,
+        top_p=1.0,
+        repetition_penalty=1.0,
+        no_repeat_ngram_size=0,
+        pad_token_id=pad,
+        use_cache=True,
+        return_dict_in_generate=False,
+        **tokens,
+    )
 
 
 def uniforms(seed: int, strategy: str, record: str, count: int) -> np.ndarray[Any, np.dtype[np.float64]]:

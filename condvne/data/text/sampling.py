@@ -11,7 +11,14 @@ import numpy as np
 import torch
 
 from condvne.data.config.mbr import GeneratedCandidates
-from condvne.data.text.generation import attempted, choosing_processors, first_batch_size, isolated, uniforms
+from condvne.data.text.generation import (
+    argmax_settings,
+    attempted,
+    choosing_processors,
+    first_batch_size,
+    isolated,
+    uniforms,
+)
 from condvne.data.text.language_model import context_length, input_device, pad_id
 from condvne.errors import ConfigError, RunError
 
@@ -159,25 +166,8 @@ class CandidateSampler:
         }
 
     def _settings(self) -> Any:
-        from transformers import GenerationConfig
-
-        # Argmax mode with nothing left unset, as for continuations: see `condvne.data.text.generation`.
-        return GenerationConfig(
-            max_new_tokens=self.config.max_new_tokens,
-            do_sample=False,
-            num_beams=1,
-            num_return_sequences=1,
-            temperature=1.0,
-            top_p=1.0,
-            repetition_penalty=1.0,
-            no_repeat_ngram_size=0,
-            eos_token_id=self.ends or None,
-            pad_token_id=self.pad,
-            decoder_start_token_id=self.start,
-            forced_bos_token_id=self.forced,
-            use_cache=True,
-            return_dict_in_generate=False,
-        )
+        tokens = {"eos_token_id": self.ends or None, "decoder_start_token_id": self.start}
+        return argmax_settings(self.config.max_new_tokens, self.pad, **tokens, forced_bos_token_id=self.forced)
 
     def _drawn(self, ids: Sequence[int], logprobs: Sequence[float]) -> Drawn:
         end = next((place for place, token in enumerate(ids) if token in self.ends and place >= self._first), None)

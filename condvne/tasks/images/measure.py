@@ -15,7 +15,7 @@ import torch
 from condvne.core.groups import OutputGroup
 from condvne.data.config import plain_settings
 from condvne.data.config.images import ImagesConfig, Pixels
-from condvne.data.embeddings import TextEncoder, embed
+from condvne.data.embeddings import TextEncoder
 from condvne.data.images.checking import Checker
 from condvne.data.images.conditions import load_condition_encoder
 from condvne.data.images.encoding import ContentEncoder, default_workers
@@ -33,12 +33,12 @@ from condvne.errors import ConfigError, DataError
 from condvne.evaluation import (
     Comparison,
     Embedded,
+    Embedder,
     Heading,
     Progress,
     checked_sizes,
     evaluate_embedded,
     resolved_device,
-    tell_cut,
     with_kernels,
 )
 from condvne.ranks import SINGLE, Ranks
@@ -185,30 +185,12 @@ def _embedded(
     ranks: Ranks,
 ) -> Embedded:
     first = groups[config.reference]
-    texts = embed(
-        [record.text for record in first],
-        encoders[0],
-        cache,
-        [record.condition for record in first],
-        progress=lambda done, total: progress("embedding conditions", done, total),
-        note=notes.append,
-        ranks=ranks,
-    )
-    notes.append(f"{texts.distinct} distinct conditions over {len(first)} pairs")
-    warnings: list[str] = []
-    tell_cut(texts, "conditions", notes, warnings)
+    texts = Embedder(encoders[0], cache, device, progress, notes, ranks=ranks)
+    x = texts.vectors("conditions", [record.text for record in first], [record.condition for record in first])
+    images = Embedder(encoders[1], cache, device, progress, notes, ranks=ranks)
     outputs = {}
     for name, held in groups.items():
-        found = embed(
-            [record.image.digest for record in held],
-            encoders[1],
-            cache,
-            [record.image.source.name for record in held],
-            progress=lambda done, total, name=name: progress(f"embedding group {name}", done, total),  # type: ignore[misc]
-            note=notes.append,
-            block=BLOCK,
-            ranks=ranks,
-        )
-        notes.append(f"group {name}: {found.distinct} distinct images of {len(held)}")
-        outputs[name] = OutputGroup(found.tensor.to(device), torch.arange(len(held), device=device))
-    return with_kernels(texts.tensor.to(device), outputs, config.kernels, config.reference, notes)
+        digests, names = [record.image.digest for record in held], [record.image.source.name for record in held]
+        vectors = images.vectors(f"group {name}", digests, names, noun="images", block=BLOCK)
+        outputs[name] = OutputGroup(vectors, torch.arange(len(held), device=device))
+    return with_kernels(x, outputs, config.kernels, config.reference, notes, texts.warnings)

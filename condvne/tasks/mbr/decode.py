@@ -12,14 +12,12 @@ from functools import cache
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from condvne.core.kernels import Kernel
 from condvne.data.config import plain_settings
 from condvne.data.config.mbr import MbrConfig, MeasureName, MetricName
-from condvne.data.config.scoring import KernelChoice
 from condvne.data.decoding import Decoding, DecodingCell, Utility
-from condvne.data.embeddings import TextEncoder, embed, load_encoder
+from condvne.data.embeddings import TextEncoder, load_encoder
 from condvne.data.memo import MemoEncoder
 from condvne.data.records import dump
 from condvne.data.results import Side
@@ -28,7 +26,7 @@ from condvne.data.storage import write_whole
 from condvne.data.text.candidates import CandidateSet, candidate_sets, check_logprobs, check_references
 from condvne.data.text.quality import LABELS, check_packages
 from condvne.data.versions import installed_versions
-from condvne.evaluation import Progress, kernel_of, resolved_device
+from condvne.evaluation import Embedder, Progress, kernel_of, resolved_device, side_of
 from condvne.ranks import SINGLE
 from condvne.tasks.mbr.candidates import candidate_records
 from condvne.tasks.mbr.metrics import DESCRIPTIONS, Judge, Judged, Outputs
@@ -119,14 +117,10 @@ def _embedded(
     if "cvs" not in config.methods and "conditional_vendi" not in config.metrics:
         return None
 
-    def vectors(stage: str, texts: list[str], ids: list[str]) -> Tensor:
-        result = embed(
-            texts, encoder(), folder, ids, progress=lambda done, total: progress(stage, done, total), note=notes.append
-        )
-        return result.tensor.to(device)
-
-    x = vectors("embedding inputs", [s.condition for s in sets], [s.id for s in sets])
-    y = vectors("embedding candidates", [t for s in sets for t in s.texts], [s.id for s in sets for _ in s.texts])
+    embedder = Embedder(encoder(), folder, device, progress, notes, warnings=notes)
+    x = embedder.vectors("inputs", [s.condition for s in sets], [s.id for s in sets])
+    owners = [s.id for s in sets for _ in s.texts]
+    y = embedder.vectors("candidates", [text for s in sets for text in s.texts], owners)
     kernels = config.kernels
     return Embedded(x, y, kernel_of(kernels.condition).fit_each(x), kernel_of(kernels.output).fit_each(y))
 
@@ -248,18 +242,8 @@ def _sides(
     if embedded is None:
         return None, None
 
-    def side(kernel: Kernel, choice: KernelChoice, data: str) -> Side:
-        bandwidth = kernel.fixed_bandwidth
-        return Side(
-            kernel=type(kernel).__name__,
-            bandwidth=None if bandwidth is None else float(bandwidth),
-            fitted_on="none" if bandwidth is None else "given" if choice.bandwidth is not None else data,
-            encoder=encoder().name,
-            dimension=encoder().dimension,
-        )
-
     kernels = config.kernels
     return (
-        side(embedded.kernel_x, kernels.condition, "all inputs"),
-        side(embedded.kernel_y, kernels.output, "all candidates"),
+        side_of(embedded.kernel_x, kernels.condition, "all inputs", encoder(), embedded.x),
+        side_of(embedded.kernel_y, kernels.output, "all candidates", encoder(), embedded.y),
     )

@@ -159,7 +159,7 @@ def test_features_that_do_not_go_with_kernels_or_sizes_are_refused(
 ) -> None:
     with pytest.raises(cv.ConfigError, match=r"projection\.features: covariance needs kernels with explicit"):
         cvs(sets, Gaussian(), tmp_path, features="covariance", lam=0.1)
-    monkeypatch.setattr("condvne.tasks.mbr.weights.LARGEST", 10)
+    monkeypatch.setattr("condvne.evaluation.projecting.LARGEST", 10)
     with pytest.raises(cv.ConfigError, match=r"covariance would decompose matrices of \d+ rows, more than 10"):
         cvs(sets, Cosine(), tmp_path, features="covariance", lam=0.1)
     with pytest.raises(cv.ConfigError, match=r"kernel would decompose .* take sketch"):

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from condvne.core.checks import answer_dtype, check_leading_shapes, checked_features
 from condvne.core.manhattan import ManhattanDistance
+from condvne.core.products import inner_products
 from condvne.core.spectral import as_number, in_double
 from condvne.errors import InputError
 
@@ -188,7 +189,7 @@ class Gaussian(_BandwidthKernel):
 
     def evaluate(self, u: Tensor, v: Tensor | None = None) -> Tensor:
         w = u if v is None else v
-        products = _inner_products(u, v)
+        products = inner_products(u, v)
         of_u, of_w = u.square().sum(-1), w.square().sum(-1)
         distances = products.mul_(-2).add_(of_u[..., :, None]).add_(of_w[..., None, :])
         if self._any_far(of_u, of_w) if self._far is None else self._far:
@@ -401,31 +402,9 @@ def _unit_rows(x: Tensor, kernel: str) -> Tensor:
 
 
 def _unit_products(u: Tensor, v: Tensor | None) -> Tensor:
-    products = _inner_products(u, v)
+    products = inner_products(u, v)
     values = _with_value(products, products.detach().clamp(-1.0, 1.0))
     if v is None:
         eye = torch.eye(values.shape[-1], dtype=torch.bool, device=values.device)
         values = values.masked_fill(eye, 1.0)
     return values
-
-
-def _inner_products(u: Tensor, v: Tensor | None) -> Tensor:
-    if v is not None:
-        return u @ v.mT
-    products: Tensor = _SelfProducts.apply(u) if torch.is_grad_enabled() and u.requires_grad else u @ u.mT
-    return products
-
-
-class _SelfProducts(torch.autograd.Function):
-    """u uᵀ, whose gradient (G + Gᵀ) u is one matrix product where autograd would make two."""
-
-    @staticmethod
-    def forward(ctx: Any, u: Tensor) -> Tensor:
-        ctx.save_for_backward(u)
-        return u @ u.mT
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        (u,) = ctx.saved_tensors
-        gradient: Tensor = (grads[0] + grads[0].mT) @ u
-        return gradient

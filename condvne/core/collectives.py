@@ -22,7 +22,7 @@ from torch import Tensor
 from condvne.errors import InputError
 
 NAMES = ("x", "y", "weights")
-HEADER = 4  # numbers in front of the widths: fault, rows, fingerprint, precision
+ABSENT = -1
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ class Rows:
         """The rows (n, d) of all processes, in the order of their ranks, for each tensor of the batch; one exchange."""
         widths = [part.shape[1] for part in parts]
         gathered: Tensor = _Gather.apply(_joined(parts, self.wanted), self.counts, self.rank, self.group)
-        return _parted(list(gathered.split(widths, dim=1)), self.wanted)
+        return _parted(torch.split(gathered, widths, dim=1), self.wanted)
 
     def sum(self, parts: Sequence[Tensor], wanted: Sequence[bool]) -> list[Tensor]:
         """The sum over processes of each tensor; one exchange. `wanted` as of the class, for each of them."""
         flat = _joined([part.reshape(1, -1) for part in parts], wanted)
         total: Tensor = _Sum.apply(flat, self.group)
-        pieces = total[0].split([part.numel() for part in parts])
+        pieces = torch.split(total[0], [part.numel() for part in parts])
         return _parted([piece.reshape(part.shape) for piece, part in zip(pieces, parts, strict=True)], wanted)
 
 
@@ -78,36 +78,59 @@ def agreed_rows(
     Raises:
         InputError: on every process, where one has a fault, another fingerprint, other widths or another precision.
     """
-    device = parts[0].device
-    widths = [0 if fault else part.shape[1] for part in parts]
+    missing = [ABSENT] * (len(NAMES) - len(parts))
+    widths = [ABSENT if fault else part.shape[1] for part in parts] + missing
+    wants = [int(part.requires_grad and torch.is_grad_enabled()) for part in parts] + missing
     precision = 0 if fault else max(torch.finfo(part.dtype).bits for part in parts)
-    wants = [int(part.requires_grad and torch.is_grad_enabled()) for part in parts]
-    numbers = [int(fault is not None), 0 if fault else len(parts[0]), fingerprint, precision, *widths, *wants]
-    mine = torch.tensor(numbers, device=device)
+    head = [int(fault is not None), 0 if fault else len(parts[0]), fingerprint, precision]
+    mine = torch.tensor(head + widths + wants, device=parts[0].device)
     gathered = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
     dist.all_gather(gathered, mine, group=group)
-    found = [row.tolist() for row in gathered]
-    rank = dist.get_rank(group)
-    faulty = [r for r, row in enumerate(found) if row[0]]
+    found = [_Header.of(row.tolist()) for row in gathered]
+    faulty = [rank for rank, header in enumerate(found) if header.fault]
     if faulty:
         raise InputError(fault or f"rank {faulty[0]} has a batch that cannot be scored; its own message says why.")
-    first = HEADER + len(widths)
-    _refuse_strays(found, first)
-    wanted = tuple(any(row[first + k] for row in found) for k in range(len(parts)))
-    return Rows(tuple(row[1] for row in found), rank, wanted, group)
+    for rank, header in enumerate(found):
+        _refuse_stray(rank, header, found[0])
+    wanted = tuple(any(header.wants[k] for header in found) for k in range(len(parts)))
+    return Rows(tuple(header.rows for header in found), dist.get_rank(group), wanted, group)
 
 
-def _refuse_strays(found: Sequence[Sequence[int]], end: int) -> None:
-    for rank, row in enumerate(found):
-        if row[2] != found[0][2]:
+@dataclass(frozen=True)
+class _Header:
+    fault: int
+    rows: int
+    fingerprint: int
+    precision: int
+    widths: tuple[int, ...]
+    wants: tuple[int, ...]
+
+    @classmethod
+    def of(cls, numbers: Sequence[int]) -> _Header:
+        fault, rows, fingerprint, precision, *rest = numbers
+        return cls(fault, rows, fingerprint, precision, tuple(rest[: len(NAMES)]), tuple(rest[len(NAMES) :]))
+
+
+def _refuse_stray(rank: int, header: _Header, first: _Header) -> None:
+    if header.fingerprint != first.fingerprint:
+        raise InputError(
+            f"rank {rank} has other settings of the loss than rank 0; give every process the same kernels, bandwidths, "
+            "order, number of features, seed, history, and features with the same number of dimensions."
+        )
+    if header.precision != first.precision:
+        raise InputError(
+            f"rank {rank} has features of {header.precision} bits and rank 0 of {first.precision}; give every process "
+            "the same precision."
+        )
+    for name, theirs, ours in zip(NAMES, header.widths, first.widths, strict=True):
+        if theirs != ours:
             raise InputError(
-                f"rank {rank} has other settings of the loss than rank 0; give every process the same kernels, "
-                "bandwidths, order, number of features, seed and history."
+                f"rank {rank} gives {_columns(theirs)} of {name}, rank 0 {_columns(ours)}; give all of them the same."
             )
-        for name, ours, theirs in zip(("precision", *NAMES), found[0][3:end], row[3:end], strict=False):
-            if ours != theirs:
-                what = f"{name} of {theirs} bits" if name == "precision" else f"{name} of {theirs} columns"
-                raise InputError(f"rank {rank} has {what} where rank 0 has {ours}; give every process the same.")
+
+
+def _columns(width: int) -> str:
+    return "none" if width == ABSENT else f"{width} columns"
 
 
 def _joined(parts: Sequence[Tensor], wanted: Sequence[bool]) -> Tensor:

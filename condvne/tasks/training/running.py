@@ -22,9 +22,9 @@ Sides = tuple[int, ...]
 class RunningSketch:
     """Covariances of a sketch: the present batch with its gradient, past ones fading and without.
 
-    C = (γ S_past + S_batch) / (γ n_past + n_batch). Of the whole only the share n_batch / (γ n_past + n_batch) carries a
-    gradient; it is multiplied by the inverse of that share, so that the batch stands for all rows and the strength of
-    the loss does not depend on the length of the memory.
+    C = (γ S_past + S_batch) / (γ n_past + n_batch). Only the share n_batch / (γ n_past + n_batch) of it carries a
+    gradient, which is multiplied by the inverse of that share: the batch stands for all rows, and the strength of the
+    loss does not depend on the length of the memory.
 
     Args:
         sketch: drawn with bandwidths fixed.

@@ -185,12 +185,17 @@ class Gaussian(_BandwidthKernel):
     def prepare(self, x: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         # Distances ignore a common shift, rounding does not: data far from the origin would lose their spread.
         origin = x.detach().mean(dim=-2, keepdim=True)
+        if isinstance(self.bandwidth, float | int):  # in place: half the memory that is walked through
+            return tuple((rows - origin).div_(self.bandwidth) for rows in (x, *others))
         return tuple(self._scaled(rows - origin) for rows in (x, *others))
 
     def evaluate(self, u: Tensor, v: Tensor | None = None) -> Tensor:
         w = u if v is None else v
         products = inner_products(u, v)
-        of_u, of_w = u.square().sum(-1), w.square().sum(-1)
+        if v is None:
+            of_u = of_w = products.diagonal(dim1=-2, dim2=-1).clone()
+        else:
+            of_u, of_w = u.square().sum(-1), w.square().sum(-1)
         distances = products.mul_(-2).add_(of_u[..., :, None]).add_(of_w[..., None, :])
         if self._any_far(of_u, of_w) if self._far is None else self._far:
             exact = torch.cdist(u.detach(), w.detach(), compute_mode="donot_use_mm_for_euclid_dist").square_()

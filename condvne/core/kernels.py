@@ -205,7 +205,9 @@ class Gaussian(_BandwidthKernel):
         return _clamped_from_below(distances).mul_(-0.5).exp_()
 
     def rounding(self, x: Tensor) -> float:
-        farthest = float(self.prepare(x.detach())[0].square().sum(-1).amax())
+        rows = x.detach()
+        radii = torch.cdist(rows, rows.mean(-2, keepdim=True), compute_mode="donot_use_mm_for_euclid_dist")
+        farthest = float(self._scaled(radii).amax()) ** 2
         return 4.0 * (1.0 + farthest) if farthest <= FAR else 4.0
 
 

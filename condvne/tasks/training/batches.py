@@ -24,7 +24,6 @@ from condvne.tasks.training.exact import batch_entropy
 from condvne.tasks.training.objective import Objective
 from condvne.tasks.training.running import RunningSketch
 
-
 COLLAPSED = 1e-5  # nats, below which equal rows are looked for
 
 

@@ -41,8 +41,9 @@ def batch_entropy(
         return _entropy(state.matrix(), order, state.epsilon) - _entropy(marginal.matrix(), order, marginal.epsilon)
     refuse_too_large(state.n, with_vectors=True)
     of_x, of_y = (kernel.evaluate(*kernel.prepare(x)) for kernel, x in zip(kernels, features, strict=True))
-    joint = _entropy(weighted_gram(of_x * of_y, weights), order, state.epsilon)
-    return joint - _entropy(weighted_gram(of_x, weights), order, marginal.epsilon)
+    rounding = [EPSILON * kernel.rounding(x) for kernel, x in zip(kernels, features, strict=True)]
+    joint = _entropy(weighted_gram(of_x * of_y, weights), order, sum(rounding))
+    return joint - _entropy(weighted_gram(of_x, weights), order, rounding[0])
 
 
 def quick_entropy(A: Tensor, order: float, epsilon: float) -> Tensor:

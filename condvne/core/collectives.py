@@ -45,11 +45,12 @@ class Rows:
     def total(self) -> int:
         return sum(self.counts)
 
-    def gather(self, parts: Sequence[Tensor]) -> list[Tensor]:
+    def gather(self, parts: Sequence[Tensor], *, graph: bool = True) -> list[Tensor]:
         """The rows (n, d) of all processes, in the order of their ranks, for each tensor of the batch; one exchange."""
+        wanted = tuple(graph and wanted for wanted in self.wanted[: len(parts)])
         widths = [part.shape[1] for part in parts]
-        gathered: Tensor = _Gather.apply(_joined(parts, self.wanted), self.counts, self.rank, self.group)
-        return _parted(torch.split(gathered, widths, dim=1), self.wanted)
+        gathered: Tensor = _Gather.apply(_joined(parts, wanted), self.counts, self.rank, self.group)
+        return _parted(torch.split(gathered, widths, dim=1), wanted)
 
     def sum(self, parts: Sequence[Tensor], wanted: Sequence[bool]) -> list[Tensor]:
         """The sum over processes of each tensor; one exchange. `wanted` as of the class, for each of them."""

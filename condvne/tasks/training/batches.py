@@ -25,6 +25,14 @@ from condvne.tasks.training.objective import Objective
 from condvne.tasks.training.running import RunningSketch
 
 COLLAPSED = 1e-5  # nats, below which equal rows are looked for
+SINGLE = (
+    "a batch of one row has entropy 0 and no gradient; enlarge it, gather over processes, or remember past batches "
+    "with num_features and decay."
+)
+COLLAPSE = (
+    "all rows of a batch are equal: its entropy is 0 and its gradient too, so this loss cannot move them apart; check "
+    "the model, or add noise."
+)
 
 
 class BatchOptions(TypedDict, total=False):
@@ -135,7 +143,11 @@ class BatchEntropy:
 
     def _exact(self, features: Sequence[Tensor], weights: Tensor | None) -> Tensor:
         H = batch_entropy(self._fitted(features), features, weights, self.order)
-        self._warn_of_collapse(H, features[-1])
+        if not self._warned and float(H.detach().amin()) < COLLAPSED:
+            if features[0].shape[-2] == 1:
+                self._warn(SINGLE)
+            elif bool((features[-1].detach() == features[-1].detach()[..., :1, :]).flatten(-2).all(-1).any()):
+                self._warn(COLLAPSE)
         return H
 
     def _sketched(
@@ -143,7 +155,7 @@ class BatchEntropy:
     ) -> Tensor:
         if self.running is None:
             still = [x.detach() for x in features]
-            self.running = self._drawn(_gathered(rows, still, None)[0] if rows else still)
+            self.running = self._drawn(rows.gather(still, graph=False) if rows else still)
         running = self.running
         running.sketch = running.sketch.to(features[0].device)
         sums = running.sums(features, weights)
@@ -160,8 +172,8 @@ class BatchEntropy:
             _refuse_no_weight(total)
             sums = {sides: S * (count / total.squeeze()) for sides, S in sums.items()}
         H = running.entropy(sums, count, self.order)
-        if not running.past:
-            self._warn_of_collapse(H, features[-1], count)
+        if count == 1 and not running.past and not self._warned:
+            self._warn(SINGLE)
         if remember and self.decay and torch.is_grad_enabled():
             running.remember(sums, count)
         return H
@@ -219,20 +231,7 @@ class BatchEntropy:
         settings = [kernels, self.order, self.num_features, self.decay, self.method, self.seed, rows, *dimensions]
         return int.from_bytes(hashlib.sha256(json.dumps(settings).encode()).digest()[:6], "big")
 
-    def _warn_of_collapse(self, H: Tensor, outputs: Tensor, rows: int | None = None) -> None:
-        if self._warned or float(H.detach().amin()) > COLLAPSED:
-            return
-        rows = outputs.shape[-2] if rows is None else rows
-        if rows == 1:
-            what = "a batch of one row has entropy 0 and no gradient; enlarge it, gather over processes, or remember "
-            what += "past batches with num_features and decay."
-        elif bool((outputs.detach() == outputs.detach()[..., :1, :]).flatten(-2).all(-1).any()):
-            what = (
-                "all rows of a batch are equal: its entropy is 0 and its gradient too, so that this loss cannot move "
-            )
-            what += "them apart; check the model, or add noise."
-        else:
-            return
+    def _warn(self, what: str) -> None:
         self._warned = True
         warnings.warn(what, stacklevel=2)
 
@@ -240,7 +239,8 @@ class BatchEntropy:
 def _checked(sides: Sequence[Tensor], weights: Tensor | None, *, empty: bool) -> tuple[list[Tensor], Tensor | None]:
     """Finite features in one precision, float32 at least, and weights in it; `empty` allows sides without rows."""
     checked = []
-    for x, name in zip(sides, NAMES, strict=False):
+    names = NAMES if len(sides) > 1 else ("the batch",)
+    for x, name in zip(sides, names, strict=False):
         none = empty and isinstance(x, Tensor) and x.ndim == 2 and x.shape[0] == 0 < x.shape[1]
         x = x if none or _plainly_finite(x) else checked_features(x, name)
         checked.append(x if x.is_floating_point() else x.to(torch.float64))

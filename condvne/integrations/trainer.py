@@ -70,7 +70,8 @@ class TokenEntropyObjective:
         if self.loss.conditional:
             mask = mask & (before != IGNORED)
             conditions = self.model.get_input_embeddings().weight.detach()[before.clamp(min=0)]
-        return own + self.weight * share * self.loss(logits[:, :-1], embeddings, mask, conditions)
+        term: Tensor = self.loss(logits[:, :-1], embeddings, mask, conditions)
+        return own + self.weight * share * term
 
 
 class EntropyLossMixin:

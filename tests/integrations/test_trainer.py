@@ -53,7 +53,7 @@ def entropy_term(kind: str) -> TokenEntropyLoss:
     kernel, kernel_x = KERNELS
     if kind == "conditional":
         return TokenEntropyLoss(kernel, kernel_x)
-    return TokenEntropyLoss(kernel, **({"num_features": 64} if kind == "sketch" else {}))
+    return TokenEntropyLoss(kernel, num_features=64 if kind == "sketch" else None)
 
 
 def weights(model: Any) -> list[float]:
@@ -64,10 +64,11 @@ class HiddenTrainer(EntropyLossMixin, Trainer):  # type: ignore[misc]
     """An entropy term on hidden states."""
 
     entropy_weight = 0.3
-    term = RepresentationEntropyLoss(KERNELS[0])
+    term = RepresentationEntropyLoss("cosine")
 
     def entropy_loss(self, model: torch.nn.Module, inputs: Any, outputs: Any) -> Tensor:
-        return self.term(outputs.logits.mean(1))
+        value: Tensor = self.term(outputs.logits.mean(1))
+        return value
 
 
 def trained(kind: str, folder: Path, **options: Any) -> Any:
@@ -105,7 +106,7 @@ def by_hand(kind: str, size: int) -> Any:
         share = (after != -100).sum() / labelled
         value = term(logits[:, :-1], model.get_output_embeddings().weight, after != -100, x)
         total = total + 0.3 * share * value
-    total.backward()
+    total.backward()  # type: ignore[no-untyped-call]
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.grad is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,7 +56,8 @@ for name, options in (("exact", {}), ("order 2", {"order": 2.0}), ("sketch", {"n
 memory = ConditionalEntropyLoss(num_features=32, decay=0.7)
 found["memory, uneven last batch"] = step(memory, 5, batches=((0, 8), (8, 16), (16, 22)))
 found["target"] = step(ConditionalEntropyLoss(KX, KY, target=3.0), 7)
-found["other factors on the ranks"] = step(ConditionalEntropyLoss(KX, KY), 7, factor=1.0 if size == 1 else 0.6 + 0.8 * rank)
+factor = 1.0 if size == 1 else 0.6 + 0.8 * rank
+found["other factors on the ranks"] = step(ConditionalEntropyLoss(KX, KY), 7, factor=factor)
 
 net = model()
 groups = share(5, 3)
@@ -108,7 +108,7 @@ if size == 2:
     refused("nan in a sketch", X[:5], bad, num_features=16)
     refused("other kernels", X[:5], Z[:5], kernel_y=cv.Gaussian(2.0 + rank))
     refused("other widths", X[:5], Z[:5, : 4 - rank])
-    refused("other precision", X[:5], Z[:5], **{}) if rank == 0 else refused("other precision", X[:5].float(), Z[:5].float())
+    refused("other precision", *(t[:5].float() if rank else t[:5] for t in (X, Z)))
     refused("weights on one", X[:5], Z[:5], W[:5] if rank else None)
     refused("no rows", X[:0], Z[:0])
     refused("groups on one", X[:5] if rank else X[:5][None], Z[:5] if rank else Z[:5][None])

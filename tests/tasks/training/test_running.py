@@ -71,7 +71,7 @@ def test_small_batches_with_memory_see_the_whole_stream() -> None:
     whole = ConditionalEntropyLoss(*kernels, num_features=128).entropy(x, y).item()
     alone = ConditionalEntropyLoss(*kernels, num_features=128)
     remembering = ConditionalEntropyLoss(*kernels, num_features=128, decay=0.98)
-    for a, b in zip(x.split(10), y.split(10), strict=True):
+    for a, b in zip(torch.split(x, 10), torch.split(y, 10), strict=True):
         small, seen = alone(a, b), remembering(a, b)
     assert abs(-seen.item() - whole) < 0.2 * abs(-small.item() - whole)
 

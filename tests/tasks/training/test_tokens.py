@@ -56,7 +56,7 @@ def test_sequences_are_points() -> None:
 def test_the_gradient_reaches_logits_and_not_embeddings() -> None:
     logits = LOGITS.clone().requires_grad_()
     embeddings = EMBEDDINGS.clone().requires_grad_()
-    token_entropy_surrogate(logits, embeddings, mask=MASK, kernel=KERNEL).backward()
+    token_entropy_surrogate(logits, embeddings, mask=MASK, kernel=KERNEL).backward()  # type: ignore[no-untyped-call]
     assert embeddings.grad is None
     assert logits.grad is not None
     assert float(logits.grad[~MASK].abs().max()) == 0.0

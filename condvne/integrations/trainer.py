@@ -11,8 +11,8 @@ the accumulated batches, and over processes the gradient that one process with a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -23,6 +23,7 @@ from condvne.core.collectives import agreed_rows, in_company
 from condvne.core.entropy import conditional_vendi
 from condvne.core.kernels import Kernel, as_kernel
 from condvne.errors import InputError
+from condvne.integrations.texts import Encoder, encoded
 from condvne.tasks.training import TokenEntropyLoss
 
 if TYPE_CHECKING:
@@ -116,13 +117,6 @@ class EntropyLossMixin:
         return steps
 
 
-@runtime_checkable
-class Encoding(Protocol):
-    """What turns texts into vectors: an object with `encode`, such as a sentence-transformers model."""
-
-    def encode(self, texts: Sequence[str]) -> Any: ...
-
-
 class ConditionalVendiCallback(TrainerCallback):  # type: ignore[misc]
     """Logs the conditional Vendi score of samples for held-out prompts at every evaluation.
 
@@ -148,7 +142,7 @@ class ConditionalVendiCallback(TrainerCallback):  # type: ignore[misc]
         self,
         prompts: Sequence[str],
         tokenizer: PreTrainedTokenizerBase,
-        encoder: Encoding | Callable[[Sequence[str]], Any],
+        encoder: Encoder,
         *,
         references: Sequence[str] | None = None,
         kernel_x: Kernel | str = "gaussian",
@@ -166,7 +160,7 @@ class ConditionalVendiCallback(TrainerCallback):  # type: ignore[misc]
         if references is not None and len(references) != len(prompts):
             raise InputError(f"{len(references)} references for {len(prompts)} prompts; give one for each.")
         self.prompts, self.tokenizer, self.references = list(prompts), tokenizer, references
-        self.encode: Callable[[Sequence[str]], Any] = encoder.encode if isinstance(encoder, Encoding) else encoder
+        self.encoder = encoder
         self.kernels = (as_kernel(kernel_x), as_kernel(kernel_y))
         self.order, self.samples, self.batch_size, self.seed = order, samples, batch_size, seed
         self.generation = {"max_new_tokens": max_new_tokens, "top_p": top_p, "temperature": temperature}
@@ -199,12 +193,12 @@ class ConditionalVendiCallback(TrainerCallback):  # type: ignore[misc]
             raise InputError(f"{len(self.prompts)} prompts are too few for {size} processes; give more of them.")
         mine = slice(rank * len(self.prompts) // size, (rank + 1) * len(self.prompts) // size)
         if self.conditions is None:
-            self.conditions = self._vectors(self.prompts)
+            self.conditions = encoded(self.encoder, self.prompts)
             if self.references is not None:
-                references = self._vectors(self.references)
+                references = encoded(self.encoder, self.references)
                 self.kernels = (self.kernels[0].fit(self.conditions), self.kernels[1].fit(references))
                 self.reference_score = self._score(self.conditions, references)
-        y = self._vectors(self._samples(model, self.prompts[mine], self.seed + rank))
+        y = encoded(self.encoder, self._samples(model, self.prompts[mine], self.seed + rank))
         x = self.conditions[mine].repeat_interleave(self.samples, 0)
         if company:
             device = model.device if dist.get_backend() == "nccl" else torch.device("cpu")
@@ -218,9 +212,6 @@ class ConditionalVendiCallback(TrainerCallback):  # type: ignore[misc]
 
     def _score(self, x: Tensor, y: Tensor) -> float:
         return float(conditional_vendi(x, y, kernel_x=self.kernels[0], kernel_y=self.kernels[1], order=self.order))
-
-    def _vectors(self, texts: Sequence[str]) -> Tensor:
-        return torch.as_tensor(self.encode(list(texts))).detach().to("cpu", torch.float64).clone()
 
     @torch.no_grad()
     def _samples(self, model: PreTrainedModel, prompts: Sequence[str], seed: int) -> list[str]:

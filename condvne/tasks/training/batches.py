@@ -19,7 +19,6 @@ from condvne.core.kernels import Kernel, as_kernel
 from condvne.core.sketches import kernel_from_settings, kernel_settings
 from condvne.core.spectral import as_number, checked_order
 from condvne.errors import InputError
-from condvne.tasks.training.compiling import outside_graphs
 from condvne.tasks.training.exact import batch_entropy
 from condvne.tasks.training.objective import Objective
 from condvne.tasks.training.running import RunningSketch
@@ -88,7 +87,6 @@ class BatchEntropy:
         self.running: RunningSketch | None = None
         self._warned = False
 
-    @outside_graphs
     def entropies(
         self, sides: Sequence[Tensor], weights: Tensor | None = None, *, remember: bool = False
     ) -> tuple[Tensor, Rows | None]:

@@ -11,9 +11,11 @@ from typing_extensions import Unpack
 from condvne.core.kernels import Kernel
 from condvne.errors import InputError
 from condvne.tasks.training.batches import BatchEntropy, BatchOptions
+from condvne.tasks.training.compiling import outside_graphs
 from condvne.tasks.training.objective import Objective
 
 
+@outside_graphs
 def conditional_entropy_loss(
     x: Tensor,
     y: Tensor,
@@ -51,6 +53,7 @@ def conditional_entropy_loss(
     return entropy.loss(Objective(target, margin), (x, y), weights)
 
 
+@outside_graphs
 def representation_entropy_loss(
     hidden: Tensor,
     *,
@@ -137,10 +140,12 @@ class ConditionalEntropyLoss(_EntropyLoss):
     ) -> None:
         super().__init__((kernel_x, kernel_y), target, margin, options)
 
+    @outside_graphs
     def forward(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         """The loss (). Shapes, errors and warnings as `conditional_entropy_loss`."""
         return self._loss((x, y), weights)
 
+    @outside_graphs
     def entropy(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         """H_α(Y|X) (...) in nats, by the same ruler (and past batches); the batch is not remembered."""
         return self._entropy((x, y), weights)
@@ -166,10 +171,12 @@ class RepresentationEntropyLoss(_EntropyLoss):
     ) -> None:
         super().__init__((kernel,), target, margin, options)
 
+    @outside_graphs
     def forward(self, hidden: Tensor, mask: Tensor | None = None, weights: Tensor | None = None) -> Tensor:
         """The loss (). Shapes, errors and warnings as `representation_entropy_loss`."""
         return self._loss((hidden,), _row_weights(hidden, mask, weights))
 
+    @outside_graphs
     def entropy(self, hidden: Tensor, mask: Tensor | None = None, weights: Tensor | None = None) -> Tensor:
         """H_α (...) in nats, by the same ruler (and past batches); the batch is not remembered."""
         return self._entropy((hidden,), _row_weights(hidden, mask, weights))

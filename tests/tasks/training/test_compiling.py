@@ -43,7 +43,7 @@ def gradient(network: Network, call: Callable[[Tensor, Tensor], Tensor]) -> Tens
     if not network.inside:
         hidden = network.hidden(found.reshape(4, 4, 4))
         found = found.square().mean() + 0.1 * network.entropy(X, found) + 0.1 * hidden
-    found.backward()
+    found.backward()  # type: ignore[no-untyped-call]
     return torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None])
 
 

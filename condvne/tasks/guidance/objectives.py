@@ -117,6 +117,8 @@ class ExactObjective:
 
     def _all(self, current: Tensor) -> tuple[Tensor, Tensor]:
         x = torch.cat([self.x_history, self.x]).to(torch.float64)
+        if self.y_history.shape[0] == 0:  # an empty history knows no width
+            return x, current
         return x, torch.cat([self.y_history.to(torch.float64), current])
 
     def _fitted(self, x: Tensor, y: Tensor) -> tuple[Kernel, Kernel]:

@@ -107,7 +107,8 @@ def sd15(scheduler: Any = None, kind: str = "StableDiffusionPipeline") -> Any:
                 text_encoder=_clip(False),
                 tokenizer=clip_tokenizer(),
                 unet=_unet(32, **({"time_cond_proj_dim": 8} if "Consistency" in kind else {})),
-                scheduler=scheduler or diffusers.DDIMScheduler(clip_sample=False, beta_schedule="scaled_linear"),
+                scheduler=scheduler
+                or diffusers.DDIMScheduler(clip_sample=False, steps_offset=1, beta_schedule="scaled_linear"),
                 safety_checker=None,
                 feature_extractor=None,
                 requires_safety_checker=False,

@@ -434,4 +434,3 @@ def _encoded(pipe: Any, prompts: list[str]) -> Tensor:
     weights = mask.to(torch.float32)[..., None]
     mean: Tensor = (embeddings.to(torch.float32) * weights).sum(1) / weights.sum(1).clamp(min=1)
     return mean
-

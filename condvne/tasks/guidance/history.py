@@ -347,5 +347,5 @@ class History:
 class _CaptionGaussian(Gaussian):
     """A Gaussian kernel between unit vectors whose median bandwidth is fixed where all captions are the same."""
 
-    def fit_each(self, x: Tensor, *, generator: torch.Generator | None = None) -> _CaptionGaussian:
-        return self._fitted(x, generator, when_equal=EQUAL_CAPTIONS)
+    def fit_each(self, x: Tensor, *, generator: torch.Generator | None = None) -> Gaussian:  # type: ignore[override]
+        return Gaussian(self._fitted(x, generator, when_equal=EQUAL_CAPTIONS).bandwidth)

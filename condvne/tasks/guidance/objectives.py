@@ -12,7 +12,7 @@ gradient, and every current image sees the history and its siblings.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -44,6 +44,8 @@ class Objective(Protocol):
     @property
     def route(self) -> str: ...
 
+    def at(self, y: Tensor) -> Objective: ...
+
     def gradient(self, y: Tensor) -> Gradient: ...
 
     def entropy(self, y: Tensor) -> float: ...
@@ -70,6 +72,11 @@ class ExactObjective:
     @property
     def route(self) -> str:
         return "order 2" if self.order == 2.0 else "exact"
+
+    def at(self, y: Tensor) -> ExactObjective:
+        """The same with bandwidths fixed at y: what is gained by a move is measured with those that it was made by."""
+        kernel_x, kernel_y = self._fitted(*self._all(y.to(torch.float64)))
+        return replace(self, kernel_x=kernel_x, kernel_y=kernel_y)
 
     def gradient(self, y: Tensor) -> Gradient:
         """H and ∂H/∂y. Raises InputError where a kernel is not positive semidefinite."""
@@ -149,6 +156,10 @@ class SketchObjective:
     @property
     def route(self) -> str:
         return "sketch"
+
+    def at(self, y: Tensor) -> SketchObjective:
+        """Itself: a sketch has its bandwidths."""
+        return self
 
     def gradient(self, y: Tensor) -> Gradient:
         """H and ∂H/∂y = (∂z/∂y)ᵀ 2 f'(C) z / n."""

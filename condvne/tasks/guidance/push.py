@@ -106,6 +106,7 @@ def push(
     with torch.enable_grad():
         leaf = latents.detach().clone().requires_grad_()
         rows = features(leaf)
+        objective = objective.at(rows.detach())
         found = objective.gradient(rows.detach())
         (gradient,) = torch.autograd.grad(rows, leaf, found.values.to(rows.dtype))
     if not (bool(torch.isfinite(gradient).all()) and math.isfinite(found.entropy)):

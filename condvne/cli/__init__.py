@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from condvne.cli import audit, gap, images, mbr, reweight, score, study, temperature
+from condvne.cli import audit, gap, guide, images, mbr, reweight, score, study, temperature
 from condvne.cli.options import ManyValues
 from condvne.errors import CondvneError
 from condvne.ranks import rank_label
@@ -34,6 +34,7 @@ def _program(verbose: Annotated[bool, typer.Option(help="Show what the libraries
 
 
 app.command()(gap.gap)
+app.command()(guide.guide)
 app.command(cls=ManyValues)(images.images)
 app.command()(mbr.mbr)
 app.command(cls=ManyValues)(score.score)

@@ -46,6 +46,13 @@ def list_coco(root: Path, annotations: Path, captions: Literal["first", "all"]) 
     return listing
 
 
+def read_coco_captions(annotations: Path) -> list[str]:
+    """Of each image, in the order of image ids, the caption of the lowest annotation id. Raises as `list_coco`."""
+    content = parse_object(read_text(annotations), str(annotations))
+    texts = _captions(content, annotations, _image_names(content, annotations))
+    return [entries[0][1] for _, entries in sorted(texts.items())]
+
+
 def _image_names(content: Mapping[str, Any], path: Path) -> dict[int, str]:
     names: dict[int, str] = {}
     for number, entry in enumerate(_entries(content, "images", path), start=1):

@@ -20,12 +20,11 @@ from typing import Annotated, Any
 
 import torch
 import typer
+from digit_judge import Judge
 from rich.console import Console
 from torch import Tensor
 from torch.nn import functional
 
-import condvne as cv
-from condvne.core.manifold import support
 from condvne.data.storage import write_whole
 from condvne.integrations.diffusers import ConditionalVNEGuidance, HistorySettings
 from condvne.tasks.guidance import flattened
@@ -33,7 +32,6 @@ from condvne.tasks.guidance import flattened
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 PROMPTS = [f"a handwritten {word}" for word in WORDS]
 BASE = 2.0  # classifier-free guidance scale of the baseline
-NEIGHBOURS = 5
 console = Console()
 Callback = Callable[..., dict[str, Any]]
 
@@ -75,78 +73,6 @@ def methods() -> list[Method]:
             )
     chosen.append(Method("raw", "raw gradients, η = 0.03", guidance={"scale": 0.03, "normalize": "raw"}))
     return [*chosen, Method("target", "order 1, clean, κ = 0.02, target", guidance={"scale": 0.02, "target": True})]
-
-
-class Judge:
-    """The classifier's features of real and generated digits, and what they say."""
-
-    def __init__(self, seed: int = 0) -> None:
-        from sklearn.datasets import load_digits
-
-        found = load_digits()
-        self.labels = torch.tensor(found.target)
-        images = torch.tensor(found.images, dtype=torch.float32).flatten(1) / 16
-        self.network = self._trained(images, seed)
-        self.real = self.features(images)
-        self.kernels = {
-            "diversity": cv.Gaussian(multiplier=0.5).fit(self.real),
-            "diversity_median": cv.Gaussian().fit(self.real),
-        }
-
-    def _trained(self, images: Tensor, seed: int) -> torch.nn.Sequential:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            network = torch.nn.Sequential(
-                torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64), torch.nn.ReLU(),
-                torch.nn.Linear(64, 10),
-            )  # fmt: skip
-        optimizer = torch.optim.AdamW(network.parameters(), lr=2e-3, weight_decay=0.05)
-        draw = torch.Generator().manual_seed(seed)
-        for _ in range(1500):
-            rows = torch.randint(len(images), (128,), generator=draw)
-            noisy = images[rows] + 0.05 * torch.randn(128, 64, generator=draw)
-            loss = functional.cross_entropy(network(noisy), self.labels[rows])
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-        return network.eval()
-
-    @torch.no_grad()
-    def features(self, images: Tensor) -> Tensor:
-        """(n, 64) of images (n, 64) in [0, 1]: what the last layer sees."""
-        seen: Tensor = self.network[:-1](images)
-        return seen.double()
-
-    @torch.no_grad()
-    def judged(self, images: Tensor, labels: Tensor) -> dict[str, float]:
-        """Conditional VNE in effective numbers, precision, recall and agreement, of images (n, 64) in [0, 1]."""
-        features = self.features(images)
-        covered = support(self.real, features, NEIGHBOURS)
-        return {
-            **self.diversities(features, labels),
-            "precision": covered.precision,
-            "recall": covered.recall,
-            "agreement": float((self.network(images).argmax(1) == labels).double().mean()),
-        }
-
-    def diversities(self, features: Tensor, labels: Tensor) -> dict[str, float]:
-        """Conditional VNE by half the median of the real digits' distances, and by the median, in effective numbers."""
-        captions = functional.one_hot(labels, 10).double()
-        return {
-            name: float(cv.conditional_vendi(captions, features, kernel_x="cosine", kernel_y=kernel))
-            for name, kernel in self.kernels.items()
-        }
-
-    def real_diversities(self, each: int, seed: int) -> dict[str, float]:
-        """Conditional VNE of so many real digits of each class."""
-        draw = torch.Generator().manual_seed(seed)
-        rows = torch.cat([self.some(label, each, draw) for label in range(10)])
-        return self.diversities(self.real[rows], self.labels[rows])
-
-    def some(self, label: int, each: int, draw: torch.Generator) -> Tensor:
-        """Rows of real digits of one class."""
-        own = torch.nonzero(self.labels == label).squeeze(1)
-        return own[torch.randperm(len(own), generator=draw)[:each]]
 
 
 def small_digits(images: Tensor) -> Tensor:
@@ -302,7 +228,8 @@ def summary(found: dict[str, Any]) -> list[dict[str, Any]]:
 def write_table(rows: list[dict[str, Any]], found: dict[str, Any], path: Path) -> None:
     names, base = tuple(found["real"]), rows[0]
     lines = [
-        "| method | cond. VNE, half the median | against plain | median | against plain | agrees | precision | recall |",
+        "| method | cond. VNE, half the median | against plain | median | against plain | agrees "
+        "| precision | recall |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
 

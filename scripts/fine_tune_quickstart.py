@@ -1,0 +1,192 @@
+"""The quickstart's language model fine-tuned with and without the token entropy as a part of its loss.
+Usage: python scripts/fine_tune_quickstart.py configs/fine-tune-quickstart.yaml runs/fine-tune-quickstart
+
+Every arm goes on from the same checkpoint on the corpus that it was trained on, by the Trainer, and differs from the
+others in the weight of the entropy term alone. Its nucleus samples under the prefixes of a measured run are scored by
+kernels fitted on the training text, in embeddings that no arm sees. Results are kept as they come.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from pydantic import Field
+from rich.console import Console
+from torch import Tensor
+from train_quickstart_model import BATCH, batches, held_out_loss, read_paragraphs, sequences_of
+
+import condvne as cv
+from condvne.data.config import NUCLEUS, Encoder, Model, load_gap_config
+from condvne.data.config.settings import Settings, load_yaml, validate
+from condvne.data.encoders import load_encoder
+from condvne.data.records import has_visible, read_pair_records
+from condvne.data.storage import write_whole
+from condvne.data.text.generation import generate, load_model
+from condvne.data.text.lexical import distinct_n, ngrams_of_pair
+from condvne.errors import CondvneError, ConfigError
+from condvne.integrations.trainer import TokenEntropyObjective
+from condvne.tasks.training import TokenEntropyLoss
+
+console = Console()
+
+
+class Arm(Settings):
+    """One way of training."""
+
+    weight: float = Field(default=0.0, ge=0)  # of the token entropy, nats of likelihood a nat of entropy
+    conditional: bool = False  # given the token before
+
+
+class Experiment(Settings):
+    """The whole of configs/fine-tune-quickstart.yaml."""
+
+    quickstart: str  # the configuration whose corpus, model and run these are
+    run: str  # folder of that run: its records are the prefixes and the training text
+    encoder: Encoder
+    pairs: int = Field(ge=100)
+    steps: int = Field(ge=1)
+    rate: float = Field(gt=0)
+    seeds: list[int] = Field(min_length=1)
+    arms: dict[str, Arm] = Field(min_length=1)
+
+
+class Scores:
+    """The training text's continuations under some prefixes, and what samples score beside them."""
+
+    def __init__(self, setting: Experiment) -> None:
+        path = Path(setting.run) / "records.jsonl"
+        records = [r for r in islice(read_pair_records(path), setting.pairs) if has_visible(r.training)]
+        self.prefixes, self.ids = [r.prefix_ids for r in records], [r.id for r in records]
+        self.encoder = load_encoder(setting.encoder, "cpu")
+        self.x = self._vectors([r.prefix for r in records])
+        training = self._vectors([r.training for r in records])
+        self.kernels = cv.Gaussian().fit(self.x), cv.Gaussian().fit(training)
+        self.training = self._scores(training, [r.training_ids for r in records])
+
+    def of(self, model: Any, tokenizer: Any, seed: int) -> dict[str, float]:
+        """Scores of two-token nucleus samples, one a prefix; those without a visible character stay in."""
+        found = generate(model, tokenizer, self.prefixes, self.ids, NUCLEUS, 2, seed)
+        return self._scores(self._vectors([tokenizer.decode(ids) for ids in found]), found)
+
+    def _vectors(self, texts: list[str]) -> Tensor:
+        distinct = list(dict.fromkeys(texts))
+        places = {text: place for place, text in enumerate(distinct)}
+        return self.encoder.encode(distinct).double()[[places[text] for text in texts]]
+
+    def _scores(self, y: Tensor, ids: list[list[int]]) -> dict[str, float]:
+        kernel_x, kernel_y = self.kernels
+        ngrams = (ngrams_of_pair(prefix, row, 2) for prefix, row in zip(self.prefixes, ids, strict=True))
+        return {
+            "cond_vendi": float(cv.conditional_vendi(self.x, y, kernel_x=kernel_x, kernel_y=kernel_y)),
+            "cond_rke": float(cv.conditional_rke(self.x, y, kernel_x=kernel_x, kernel_y=kernel_y)),
+            "distinct_2": distinct_n(ngrams) or math.nan,
+        }
+
+
+class Sequences(torch.utils.data.IterableDataset[dict[str, list[int]]]):
+    """Paragraphs in the order in which they were learnt first, with a seed of its own."""
+
+    def __init__(self, sequences: list[list[int]], seed: int) -> None:
+        self.sequences, self.seed = sequences, seed
+
+    def __iter__(self) -> Iterator[dict[str, list[int]]]:
+        for batch in batches(self.sequences, self.seed):
+            yield from ({"ids": sequence} for sequence in batch)
+
+
+def collated(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
+    """Padded on the right; what is padding has no label."""
+    width = max(len(row["ids"]) for row in rows)
+    ids = torch.tensor([[*row["ids"], *[0] * (width - len(row["ids"]))] for row in rows])
+    kept = torch.arange(width) < torch.tensor([[len(row["ids"])] for row in rows])
+    return {"input_ids": ids, "attention_mask": kept.long(), "labels": ids.masked_fill(~kept, -100)}
+
+
+def fine_tuned(model: Any, sequences: list[list[int]], setting: Experiment, arm: Arm, seed: int, out: Path) -> None:
+    """Train in place."""
+    from transformers import Trainer, TrainingArguments
+
+    torch.manual_seed(seed)
+    arguments = TrainingArguments(
+        output_dir=str(out / "trainer"), max_steps=setting.steps, per_device_train_batch_size=BATCH,
+        learning_rate=setting.rate, lr_scheduler_type="cosine", warmup_steps=setting.steps // 20, weight_decay=0.1,
+        adam_beta2=0.95, seed=seed, save_strategy="no", report_to="none", disable_tqdm=True, logging_steps=100,
+        remove_unused_columns=False, dataloader_pin_memory=False, use_cpu=not torch.cuda.is_available(),
+    )  # fmt: skip
+    loss = TokenEntropyLoss("gaussian", "gaussian" if arm.conditional else None)
+    objective = TokenEntropyObjective(model, loss, weight=arm.weight) if arm.weight else None
+    trainer = Trainer(
+        model=model, args=arguments, train_dataset=Sequences(sequences, seed), data_collator=collated,
+        compute_loss_func=objective,
+    )  # fmt: skip
+    trainer.train()
+    model.eval()
+
+
+def run(setting: Experiment, out: Path) -> dict[str, Any]:
+    """Scores by arm and seed; those that the folder holds are kept."""
+    path, plain = out / "results.json", setting.model_dump(mode="json")
+    stored = json.loads(path.read_text()) if path.exists() else {"settings": plain, "arms": {}}
+    if stored["settings"] != plain:
+        raise ConfigError(f"{out}: holds results of other settings; remove it or name another folder.")
+    quickstart = load_gap_config(setting.quickstart)
+    scores = Scores(setting)
+    paragraphs, held = read_paragraphs(quickstart)
+    stored["training text"] = scores.training
+    for seed in setting.seeds:
+        for name, arm in [("before", None), *setting.arms.items()]:
+            kept = stored["arms"].setdefault(name, {})
+            if str(seed) in kept:
+                continue
+            model, tokenizer = load_model(Model(path=quickstart.model.path), torch.device("cpu"))
+            if arm is not None:
+                fine_tuned(model, sequences_of(paragraphs, tokenizer), setting, arm, seed, out)
+            loss = held_out_loss(model, sequences_of(held, tokenizer))
+            kept[str(seed)] = scores.of(model, tokenizer, seed) | {"held_out_loss": loss}
+            write_whole(path, json.dumps(stored, indent=1) + "\n")
+            console.print(f"{name}, seed {seed}: " + ", ".join(f"{k} {v:.3f}" for k, v in kept[str(seed)].items()))
+    return stored
+
+
+def table(found: dict[str, Any]) -> str:
+    """Means over seeds with standard errors, in Markdown."""
+    columns = {
+        "held_out_loss": "held-out loss, nats a token", "cond_vendi": "cond. VNE of nucleus samples",
+        "cond_rke": "cond. RKE", "distinct_2": "Distinct-2",
+    }  # fmt: skip
+    lines = [f"| training | {' | '.join(columns.values())} |", "| --- " * (len(columns) + 1) + "|"]
+    for name, seeds in found["arms"].items():
+        lines.append(f"| {name} | {' | '.join(_mean([s[key] for s in seeds.values()]) for key in columns)} |")
+    text = " | ".join(f"{found['training text'][key]:.3f}" for key in list(columns)[1:])
+    return "\n".join([*lines, f"| training text | | {text} |"]) + "\n"
+
+
+def _mean(values: list[float]) -> str:
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return f"{statistics.mean(values):.3f} ± {error:.3f}"
+
+
+def main(
+    config: Annotated[Path, typer.Argument(help="e.g. configs/fine-tune-quickstart.yaml")],
+    out: Annotated[Path, typer.Argument(help="folder for results")],
+) -> None:
+    """Fine-tune every arm with every seed, and print and write the table."""
+    try:
+        found = run(validate(Experiment, load_yaml(config), str(config)), out)
+    except CondvneError as error:
+        console.print(f"error: {error}", style="red", markup=False, highlight=False)
+        raise typer.Exit(1) from error
+    write_whole(out / "table.md", table(found))
+    console.print(table(found), markup=False)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -25,6 +25,7 @@ from bench_engine import coverage, growth, hundred_thousand, large_exact_kernel,
 from bench_images import images_per_second
 from bench_study import ablation, decoding
 from bench_tools import ROOT, Claim, clustered, in_process, peak_memory, seconds
+from bench_training import training
 from rich.console import Console
 from rich.table import Table
 
@@ -157,6 +158,7 @@ CLAIMS: dict[str, Callable[[Device], list[Claim]]] = {
     "decoding": decoding,
     "ablation": ablation,
     "images": images_per_second,
+    "training": training,
     "covariance": covariance_route,
     "coverage": coverage,
     "sketch": sketch_rate,

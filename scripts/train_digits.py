@@ -150,6 +150,8 @@ def run(setting: Experiment, out: Path) -> dict[str, Any]:
     stored = json.loads(path.read_text()) if path.exists() else {"settings": plain, "arms": {}}
     if stored["settings"] != plain:
         raise ConfigError(f"{out}: holds results of other settings; remove it or name another folder.")
+    if all(str(seed) in stored["arms"].get(name, {}) for name in setting.arms for seed in setting.seeds):
+        return stored
     data, judge = Data(setting.batch), Judge()
     stored["real"] = [judge.real_diversities(setting.images, seed) for seed in setting.seeds]
     for seed in setting.seeds:

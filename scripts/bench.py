@@ -22,6 +22,7 @@ from typing import Annotated
 import torch
 import typer
 from bench_engine import coverage, growth, hundred_thousand, large_exact_kernel, sketch_rate, stream
+from bench_guidance import guidance
 from bench_images import images_per_second
 from bench_study import ablation, decoding
 from bench_tools import ROOT, Claim, clustered, in_process, peak_memory, seconds
@@ -158,6 +159,7 @@ CLAIMS: dict[str, Callable[[Device], list[Claim]]] = {
     "decoding": decoding,
     "ablation": ablation,
     "images": images_per_second,
+    "guidance": guidance,
     "training": training,
     "covariance": covariance_route,
     "coverage": coverage,

@@ -38,6 +38,12 @@ def seconds(work: Callable[[], object], device: torch.device, repeats: int = 1) 
     return statistics.median(times)
 
 
+def in_turns(works: list[Callable[[], object]], device: torch.device, repeats: int = 7) -> list[float]:
+    """Median seconds of each work, run in turns, so that a busy moment of the machine hits all."""
+    times = [[seconds(work, device) for work in works] for _ in range(repeats)]
+    return [statistics.median(column) for column in zip(*times[1:], strict=True)]  # the first ones warm up
+
+
 def _synchronise(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)

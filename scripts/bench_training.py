@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from bench_tools import Claim, clustered, seconds
+from bench_tools import Claim, clustered, in_turns
 from torch import Tensor, nn
 
 import condvne as cv
 from condvne.tasks.training import ConditionalEntropyLoss, conditional_entropy_loss
 
 BATCH, DIMENSIONS = 512, 768
-
-
-def in_turns(works: list[Callable[[], object]], device: torch.device, repeats: int = 7) -> list[float]:
-    """Median seconds of each work, run in turns, so that a busy moment of the machine hits all."""
-    times = [[seconds(work, device) for work in works] for _ in range(repeats)]
-    return [statistics.median(column) for column in zip(*times[1:], strict=True)]  # the first ones warm up
 
 
 def sides(device: torch.device) -> tuple[Tensor, Tensor]:

@@ -43,6 +43,7 @@ class Arm(Settings):
 
     weight: float = Field(default=0.0, ge=0)  # of the token entropy, nats of likelihood a nat of entropy
     conditional: bool = False  # given the token before
+    candidates: int | None = Field(default=None, ge=2)  # of each position; None for expected embeddings
 
 
 class Experiment(Settings):
@@ -121,7 +122,7 @@ def fine_tuned(model: Any, sequences: list[list[int]], setting: Experiment, arm:
         adam_beta2=0.95, seed=seed, save_strategy="no", report_to="none", disable_tqdm=True, logging_steps=100,
         remove_unused_columns=False, dataloader_pin_memory=False, use_cpu=not torch.cuda.is_available(),
     )  # fmt: skip
-    loss = TokenEntropyLoss("gaussian", "gaussian" if arm.conditional else None)
+    loss = TokenEntropyLoss("gaussian", "gaussian" if arm.conditional else None, candidates=arm.candidates)
     objective = TokenEntropyObjective(model, loss, weight=arm.weight) if arm.weight else None
     trainer = Trainer(
         model=model, args=arguments, train_dataset=Sequences(sequences, seed), data_collator=collated,

@@ -57,7 +57,11 @@ def test_fine_tuning_with_the_token_entropy(tmp_path: Path) -> None:
     (tmp_path / "run" / "records.jsonl").write_text("\n".join(lines) + "\n")
     config = yaml.safe_load((ROOT / "configs" / "fine-tune-quickstart.yaml").read_text())
     assert len(config["seeds"]) >= 3
-    arms = {"alone": {}, "entropy": {"weight": 5.0}, "conditional": {"weight": 5.0, "conditional": True}}
+    arms = {
+        "alone": {},
+        "entropy": {"weight": 5.0},
+        "conditional": {"weight": 5.0, "conditional": True, "candidates": 4},
+    }
     config |= {"quickstart": str(tmp_path / "gap.yaml"), "run": str(tmp_path / "run"), "pairs": 100, "steps": 4}
     config |= {"encoder": {"kind": "hashed_ngrams"}, "seeds": [0], "arms": arms, "rate": 0.01}
     status, told = run("fine_tune_quickstart.py", config, tmp_path)

@@ -1,12 +1,18 @@
-"""A differentiable stand-in for the diversity of a language model's texts: the entropy of expected output embeddings.
+"""Differentiable stand-ins for the diversity of a language model's texts; sampled tokens have no gradient.
 
-Sampled tokens have no gradient. The expected embedding e = Σ_v p(v | context) E_v of the next token has one: where the
-model says the same everywhere, or spreads its mass everywhere alike, expected embeddings coincide and their entropy is
-low; it is high where different contexts lead to different tokens.
+**Expected embeddings** e = Σ_v p(v | context) E_v. Where the model says the same everywhere, or spreads its mass
+everywhere alike, they coincide and their entropy is low; it is high where different contexts lead to different tokens,
+each of them certain. So this counters collapse across contexts; it does *not* raise the diversity of samples under one
+context, and lowers it where it is pushed far.
+
+**Candidates**: each context stands as its k likeliest tokens, row (x, E_v) with weight p(v | context). That is the
+state of which samples are draws, and H(Y|X) of it, given the context, grows where probability spreads over tokens that
+differ in meaning: the conditional diversity of samples itself, as far as k tokens hold the mass.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
@@ -38,13 +44,7 @@ def expected_embeddings(logits: Tensor, embeddings: Tensor, temperature: float =
     >>> expected_embeddings(torch.zeros(1, 2), torch.eye(2)).tolist()
     [[0.5, 0.5]]
     """
-    if not temperature > 0:
-        raise InputError(f"temperature must be positive, but is {temperature}.")
-    if embeddings.ndim != 2 or logits.ndim < 1 or logits.shape[-1] != embeddings.shape[0]:
-        raise InputError(
-            f"logits {tuple(logits.shape)} and embeddings {tuple(embeddings.shape)} do not fit: give (..., V) and "
-            "(V, d), such as model.get_output_embeddings().weight."
-        )
+    _refuse_vocabulary(logits, embeddings, temperature)
     dtype = torch.promote_types(logits.dtype, torch.float32)
     with torch.autocast(logits.device.type, enabled=False):
         return torch.softmax(logits.to(dtype) / temperature, dim=-1) @ embeddings.detach().to(dtype)
@@ -61,11 +61,12 @@ def token_entropy_surrogate(
     kernel: Kernel | str = "gaussian",
     kernel_x: Kernel | str = "gaussian",
     temperature: float = 1.0,
+    candidates: int | None = None,
     max_points: int = MAX_POINTS,
     generator: torch.Generator | None = None,
     **options: Unpack[BatchOptions],
 ) -> Tensor:
-    """H_α of expected output embeddings under the model's next-token distribution; (), nats, differentiable in logits.
+    """H_α of what a model says next: of expected output embeddings, or of likely tokens; (), nats, differentiable.
 
     Args:
         logits: (B, T, V).
@@ -76,7 +77,9 @@ def token_entropy_surrogate(
         pool: "token", each position is a point; "sequence", the mean over a sequence's positions is one.
         kernel, kernel_x: of expected embeddings and of conditions; open bandwidths are medians of this batch.
         temperature: of the softmax.
-        max_points: positions beyond it are drawn without replacement.
+        candidates: None for expected embeddings; k for the k likeliest tokens of each position, weighted by their
+            probabilities among themselves.
+        max_points: rows at most; positions beyond it (or beyond max_points / k) are drawn without replacement.
         generator: draws them (on the CPU); a fixed seed by default.
         options: order, num_features, gather, … as in `ConditionalEntropyLoss`.
 
@@ -87,19 +90,22 @@ def token_entropy_surrogate(
     >>> round(token_entropy_surrogate(logits, torch.eye(4), kernel="cosine").exp().item(), 4)
     4.0
     """
-    points = _points(logits, embeddings, mask, conditions, pool, temperature, max_points, generator)
+    ways = _Ways(pool, temperature, candidates, max_points)
+    sides, weights = ways.points(logits, embeddings, mask, conditions, generator)
     kernels = (kernel,) if conditions is None else (kernel_x, kernel)
-    return BatchEntropy(kernels, **options).entropies(points)[0]
+    return BatchEntropy(kernels, **options).entropies(sides, weights)[0]
 
 
 class TokenEntropyLoss(nn.Module):
-    """-H_α of expected output embeddings, or its distance from a target: `token_entropy_surrogate` as a loss.
+    """-H_α of what a model says next, or its distance from a target: `token_entropy_surrogate` as a loss.
+
+    To raise the diversity of samples, give `candidates` and `kernel_x`: then it is H_α(Y|X) of likely tokens.
 
     Args:
-        kernel: of expected embeddings.
+        kernel: of output embeddings.
         kernel_x: of conditions; None for the entropy without conditions.
         target, margin: nats; without a target the entropy is maximised.
-        pool, temperature, max_points: as in `token_entropy_surrogate`.
+        pool, temperature, candidates, max_points: as in `token_entropy_surrogate`.
         options: as in `ConditionalEntropyLoss`; `seed` also draws the positions.
 
     >>> loss = TokenEntropyLoss("cosine")
@@ -116,13 +122,14 @@ class TokenEntropyLoss(nn.Module):
         margin: float = 0.0,
         pool: Pool = "token",
         temperature: float = 1.0,
+        candidates: int | None = None,
         max_points: int = MAX_POINTS,
         **options: Unpack[BatchOptions],
     ) -> None:
         super().__init__()
         self.objective = Objective(target, margin)
         self.batches = BatchEntropy((kernel,) if kernel_x is None else (kernel_x, kernel), **options)
-        self.pool, self.temperature, self.max_points = pool, temperature, max_points
+        self.ways = _Ways(pool, temperature, candidates, max_points)
         self.generator = torch.Generator().manual_seed(self.batches.seed)
 
     @outside_graphs
@@ -130,15 +137,15 @@ class TokenEntropyLoss(nn.Module):
         self, logits: Tensor, embeddings: Tensor, mask: Tensor | None = None, conditions: Tensor | None = None
     ) -> Tensor:
         """The loss (). Shapes and errors as `token_entropy_surrogate`."""
-        points = self._points(logits, embeddings, mask, conditions)
-        return self.batches.loss(self.objective, points, remember=self.training)
+        sides, weights = self._points(logits, embeddings, mask, conditions)
+        return self.batches.loss(self.objective, sides, weights, remember=self.training)
 
     @outside_graphs
     def entropy(
         self, logits: Tensor, embeddings: Tensor, mask: Tensor | None = None, conditions: Tensor | None = None
     ) -> Tensor:
         """H_α () in nats, by the same ruler; the batch is not remembered."""
-        return self.batches.entropies(self._points(logits, embeddings, mask, conditions))[0]
+        return self.batches.entropies(*self._points(logits, embeddings, mask, conditions))[0]
 
     def get_extra_state(self) -> dict[str, Any]:
         return self.batches.state()
@@ -153,41 +160,74 @@ class TokenEntropyLoss(nn.Module):
 
     def _points(
         self, logits: Tensor, embeddings: Tensor, mask: Tensor | None, conditions: Tensor | None
-    ) -> tuple[Tensor, ...]:
+    ) -> tuple[tuple[Tensor, ...], Tensor | None]:
         if (conditions is not None) != self.conditional:
             raise InputError(
                 "this loss was made with kernel_x, so give conditions."
                 if self.conditional
                 else "conditions need a kernel: make the loss with kernel_x='gaussian' or another."
             )
-        arguments = (self.pool, self.temperature, self.max_points, self.generator)
-        return _points(logits, embeddings, mask, conditions, *arguments)
+        return self.ways.points(logits, embeddings, mask, conditions, self.generator)
 
 
-def _points(
-    logits: Tensor,
-    embeddings: Tensor,
-    mask: Tensor | None,
-    conditions: Tensor | None,
-    pool: Pool,
-    temperature: float,
-    max_points: int,
-    generator: torch.Generator | None,
-) -> tuple[Tensor, ...]:
-    """The sides of the batch: (y,), or (x, y) with conditions."""
-    _refuse_shapes(logits, mask, conditions, pool, max_points)
-    kept = torch.ones(logits.shape[:2], dtype=torch.bool) if mask is None else mask.bool()
-    kept = kept.to(logits.device)
-    if pool == "sequence":
-        y = _means(expected_embeddings(logits, embeddings, temperature), kept)
-        chosen = None
-    else:
-        chosen = _drawn(torch.nonzero(kept), max_points, generator)
-        y = expected_embeddings(logits[chosen[:, 0], chosen[:, 1]], embeddings, temperature)
-    _refuse_undefined(y.detach(), chosen)
-    if conditions is None:
-        return (y,)
-    return (conditions if chosen is None else conditions[chosen[:, 0], chosen[:, 1]]), y
+@dataclass(frozen=True)
+class _Ways:
+    """How logits become rows. Raises InputError where the ways do not exist or do not go together."""
+
+    pool: Pool
+    temperature: float
+    candidates: int | None
+    max_points: int
+
+    def __post_init__(self) -> None:
+        if self.pool not in get_args(Pool):
+            raise InputError(f"pool must be 'token' or 'sequence', but is {self.pool!r}.")
+        if self.max_points < 1:
+            raise InputError(f"max_points must be positive, but is {self.max_points}.")
+        if self.candidates is None:
+            return
+        if self.pool == "sequence":
+            raise InputError("candidates are of single positions: leave pool at 'token', or candidates out.")
+        if not 2 <= self.candidates <= self.max_points:
+            raise InputError(
+                f"candidates must be at least 2 and at most max_points ({self.max_points}), but is {self.candidates}."
+            )
+
+    def points(
+        self,
+        logits: Tensor,
+        embeddings: Tensor,
+        mask: Tensor | None,
+        conditions: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> tuple[tuple[Tensor, ...], Tensor | None]:
+        """The sides of the batch, (y,) or (x, y) with conditions; and the rows' weights, where they have any."""
+        _refuse_shapes(logits, mask, conditions, self.pool)
+        kept = torch.ones(logits.shape[:2], dtype=torch.bool) if mask is None else mask.bool()
+        kept = kept.to(logits.device)
+        if self.pool == "sequence":
+            y = _means(expected_embeddings(logits, embeddings, self.temperature), kept)
+            _refuse_undefined(y.detach(), None)
+            return (y,) if conditions is None else (conditions, y), None
+        chosen = _drawn(torch.nonzero(kept), self.max_points // (self.candidates or 1), generator)
+        given, weights = logits[chosen[:, 0], chosen[:, 1]], None
+        x = None if conditions is None else conditions[chosen[:, 0], chosen[:, 1]]
+        if self.candidates is None:
+            y = expected_embeddings(given, embeddings, self.temperature)
+            _refuse_undefined(y.detach(), chosen)
+        else:
+            tokens, weights = _likeliest(given, embeddings, self.candidates, self.temperature)
+            _refuse_undefined(weights.detach(), chosen, "probabilities")
+            y, weights = embeddings.detach()[tokens].flatten(0, 1), weights.flatten()
+            x = None if x is None else x.repeat_interleave(tokens.shape[1], 0)
+        return (y,) if x is None else (x, y), weights
+
+
+def _likeliest(logits: Tensor, embeddings: Tensor, count: int, temperature: float) -> tuple[Tensor, Tensor]:
+    """The likeliest tokens (n, k) of each row and their probabilities among themselves, float32 at least."""
+    _refuse_vocabulary(logits, embeddings, temperature)
+    found = logits.to(torch.promote_types(logits.dtype, torch.float32)).topk(min(count, logits.shape[-1]), dim=-1)
+    return found.indices, torch.softmax(found.values / temperature, dim=-1)
 
 
 def _drawn(places: Tensor, most: int, generator: torch.Generator | None) -> Tensor:
@@ -206,13 +246,19 @@ def _means(values: Tensor, kept: Tensor) -> Tensor:
     return (values * kept[..., None]).sum(1) / counts[:, None]
 
 
-def _refuse_shapes(logits: Tensor, mask: Tensor | None, conditions: Tensor | None, pool: Pool, max_points: int) -> None:
+def _refuse_vocabulary(logits: Tensor, embeddings: Tensor, temperature: float) -> None:
+    if not temperature > 0:
+        raise InputError(f"temperature must be positive, but is {temperature}.")
+    if embeddings.ndim != 2 or logits.ndim < 1 or logits.shape[-1] != embeddings.shape[0]:
+        raise InputError(
+            f"logits {tuple(logits.shape)} and embeddings {tuple(embeddings.shape)} do not fit: give (..., V) and "
+            "(V, d), such as model.get_output_embeddings().weight."
+        )
+
+
+def _refuse_shapes(logits: Tensor, mask: Tensor | None, conditions: Tensor | None, pool: Pool) -> None:
     if logits.ndim != 3:
         raise InputError(f"logits must have shape (B, T, V), but have {tuple(logits.shape)}.")
-    if pool not in get_args(Pool):
-        raise InputError(f"pool must be 'token' or 'sequence', but is {pool!r}.")
-    if max_points < 1:
-        raise InputError(f"max_points must be positive, but is {max_points}.")
     if mask is not None and mask.shape != logits.shape[:2]:
         raise InputError(f"mask must have shape {tuple(logits.shape[:2])}, but has {tuple(mask.shape)}.")
     leading = logits.shape[:1] if pool == "sequence" else logits.shape[:2]
@@ -220,7 +266,7 @@ def _refuse_shapes(logits: Tensor, mask: Tensor | None, conditions: Tensor | Non
         raise InputError(f"conditions must have shape {(*leading, 'dx')}, but have {tuple(conditions.shape)}.")
 
 
-def _refuse_undefined(points: Tensor, chosen: Tensor | None) -> None:
+def _refuse_undefined(points: Tensor, chosen: Tensor | None, what: str = "expected embedding") -> None:
     undefined = torch.nonzero(~torch.isfinite(points).all(-1))[:NAMED_ROWS, 0]
     if len(undefined) == 0:
         return
@@ -228,4 +274,4 @@ def _refuse_undefined(points: Tensor, chosen: Tensor | None) -> None:
         where = f"sequences {', '.join(map(str, undefined.tolist()))}"
     else:
         where = ", ".join(f"sequence {b} position {t}" for b, t in chosen[undefined].tolist())
-    raise InputError(f"logits give no finite expected embedding at {where}; check the model, or lower its step.")
+    raise InputError(f"logits give no finite {what} at {where}; check the model, or lower its step.")

@@ -53,6 +53,46 @@ def test_sequences_are_points() -> None:
     assert loss(LOGITS, EMBEDDINGS, MASK, CONDITIONS[:, 0]).item() == pytest.approx(-expected.item())
 
 
+def test_candidates_are_likely_tokens_weighted_by_their_probabilities() -> None:
+    rows = LOGITS[MASK]
+    p, tokens = rows.topk(3, dim=-1)
+    p = (p / 2).exp() / (p / 2).exp().sum(-1, keepdim=True)
+    x, y = CONDITIONS[MASK].repeat_interleave(3, 0), EMBEDDINGS[tokens].flatten(0, 1)
+    expected = cv.conditional_entropy(x, y, kernel_x=KERNEL_X, kernel_y=KERNEL, weights=p.flatten() / len(p))
+    loss = TokenEntropyLoss(KERNEL, KERNEL_X, candidates=3, temperature=2.0)
+    assert loss.entropy(LOGITS, EMBEDDINGS, MASK, CONDITIONS).item() == pytest.approx(expected.item())
+    everything = token_entropy_surrogate(LOGITS, torch.eye(V).double(), kernel="delta", candidates=100)
+    whole = torch.softmax(LOGITS.flatten(0, 1), dim=-1).mean(0)
+    assert everything.item() == pytest.approx(-(whole * whole.log()).sum().item())  # all tokens: the mixture's entropy
+    assert torch.autograd.gradcheck(
+        lambda z: token_entropy_surrogate(z, EMBEDDINGS, kernel=KERNEL, candidates=3),
+        (LOGITS.clone().requires_grad_(),),
+    )
+    few = TokenEntropyLoss(KERNEL, candidates=3, max_points=7)  # two positions of three tokens
+    assert few(LOGITS, EMBEDDINGS).item() >= -math.log(6)
+
+
+def ascended(**options: Any) -> float:
+    """Mean entropy of next-token distributions after ascending a surrogate, minus that before."""
+
+    def spread(logits: Tensor) -> float:
+        return float(torch.distributions.Categorical(logits=logits.detach()).entropy().mean())  # type: ignore[no-untyped-call]
+
+    logits = LOGITS.clone().requires_grad_()
+    for _ in range(20):
+        H = token_entropy_surrogate(logits, EMBEDDINGS, kernel=KERNEL, **options)
+        (gradient,) = torch.autograd.grad(H, logits)
+        logits = (logits + gradient).detach().requires_grad_()
+    return spread(logits) - spread(LOGITS)
+
+
+def test_candidates_spread_the_probability_and_expected_embeddings_sharpen_it() -> None:
+    given = {"conditions": CONDITIONS, "kernel_x": KERNEL_X}
+    assert ascended(candidates=V, **given) > 0.05
+    assert ascended(**given) < -0.05
+    assert ascended() < -0.05
+
+
 def test_the_gradient_reaches_logits_and_not_embeddings() -> None:
     logits = LOGITS.clone().requires_grad_()
     embeddings = EMBEDDINGS.clone().requires_grad_()
@@ -108,6 +148,10 @@ def nan_logits() -> Tensor:
         ({"max_points": 0}, "max_points must be positive"),
         ({"temperature": 0.0}, "temperature must be positive"),
         ({"logits": nan_logits()}, "no finite expected embedding at sequence 1 position 2"),
+        ({"logits": nan_logits(), "candidates": 2}, "no finite probabilities at sequence 1 position 2"),
+        ({"candidates": 1}, "candidates must be at least 2 and at most max_points"),
+        ({"candidates": 9, "max_points": 8}, r"at most max_points \(8\), but is 9"),
+        ({"candidates": 3, "pool": "sequence"}, "candidates are of single positions"),
         ({"logits": nan_logits(), "pool": "sequence"}, "no finite expected embedding at sequences 1"),
     ],
 )

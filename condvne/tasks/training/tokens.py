@@ -209,14 +209,15 @@ class _Ways:
             y = _means(expected_embeddings(logits, embeddings, self.temperature), kept)
             _refuse_undefined(y.detach(), None)
             return (y,) if conditions is None else (conditions, y), None
-        chosen = _drawn(torch.nonzero(kept), self.max_points // (self.candidates or 1), generator)
+        each = 1 if self.candidates is None else min(self.candidates, logits.shape[-1])
+        chosen = _drawn(torch.nonzero(kept), self.max_points // each, generator)
         given, weights = logits[chosen[:, 0], chosen[:, 1]], None
         x = None if conditions is None else conditions[chosen[:, 0], chosen[:, 1]]
         if self.candidates is None:
             y = expected_embeddings(given, embeddings, self.temperature)
             _refuse_undefined(y.detach(), chosen)
         else:
-            tokens, weights = _likeliest(given, embeddings, self.candidates, self.temperature)
+            tokens, weights = _likeliest(given, embeddings, each, self.temperature)
             _refuse_undefined(weights.detach(), chosen, "probabilities")
             y, weights = embeddings.detach()[tokens].flatten(0, 1), weights.flatten()
             x = None if x is None else x.repeat_interleave(tokens.shape[1], 0)
@@ -226,7 +227,7 @@ class _Ways:
 def _likeliest(logits: Tensor, embeddings: Tensor, count: int, temperature: float) -> tuple[Tensor, Tensor]:
     """The likeliest tokens (n, k) of each row and their probabilities among themselves, float32 at least."""
     _refuse_vocabulary(logits, embeddings, temperature)
-    found = logits.to(torch.promote_types(logits.dtype, torch.float32)).topk(min(count, logits.shape[-1]), dim=-1)
+    found = logits.to(torch.promote_types(logits.dtype, torch.float32)).topk(count, dim=-1)
     return found.indices, torch.softmax(found.values / temperature, dim=-1)
 
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from condvne.cli.display import display, hide_loading_bars, present
-from condvne.data.config import plain_settings, validate
+from condvne.data.config import plain_settings
 from condvne.data.config.guide import GuideConfig, load_guide_config
-from condvne.data.config.images import ImagesConfig, ImageTable
 from condvne.evaluation import Progress, kernel_of, resolved_device
 from condvne.ranks import SINGLE
 
@@ -38,6 +37,7 @@ def guide(
     from condvne.data.storage import write_whole
     from condvne.data.versions import installed_versions
     from condvne.tasks.guidance.generating import orders
+    from condvne.tasks.guidance.measuring import image_qualities, scored_images
     from condvne.tasks.images import measure_images
 
     hide_loading_bars()
@@ -46,28 +46,13 @@ def guide(
     with run_folder(folder, plain_settings(settings), installed_versions(), SINGLE) as run, display(SINGLE) as report:
         images = run.path / "images"
         _generate(settings, wanted, images, report)
-        scores, sheet = measure_images(images_settings(settings, images), run.path / "scores", progress=report)
-        found = _qualities(settings, images, run.path / "scores" / "embeddings", report) if settings.real else {}
+        scores, sheet = measure_images(scored_images(settings, images), run.path / "scores", progress=report)
+        found = image_qualities(settings, images, run.path / "scores" / "embeddings", report)
         write_whole(run.path / "quality.json", json.dumps({n: asdict(q) for n, q in found.items()}, indent=2) + "\n")
         _write_grid(settings, wanted, images, run.path / "grid.png")
     present(scores, run.path / "scores", sheet)
     _present_quality(found)
     typer.echo(f"Images side by side: {run.path / 'grid.png'}")
-
-
-def images_settings(settings: GuideConfig, images: Path) -> ImagesConfig:
-    """How `condvne images` would score the groups that were made; real images, where given, are the reference."""
-    groups: dict[str, Any] = {
-        name: {"layout": "table", "path": str(images / name), "table": str(images / f"{name}.jsonl")}
-        for name in ("unguided", "guided")
-    }
-    if settings.real is not None:
-        groups["real"] = settings.real.model_dump()
-    shared = {"matching", "decoding", "encoder", "condition_encoder", "kernels"}
-    raw = settings.model_dump(include=shared | {"seed", "device", "name"})
-    raw |= {"groups": groups, "reference": "real" if settings.real else "unguided", "pictures": settings.grid}
-    evaluation = settings.evaluation.model_dump(exclude={"distinct"})
-    return validate(ImagesConfig, raw | {"evaluation": evaluation}, "settings")
 
 
 def _generate(settings: GuideConfig, wanted: list[Order], images: Path, report: Progress) -> None:
@@ -124,36 +109,6 @@ def guide_of(settings: GuideConfig, pipe: Any) -> ConditionalVNEGuidance:
     )
     options = settings.guidance.model_dump(exclude={"watch"})
     return ConditionalVNEGuidance(pipe if takes_new_callbacks(pipe) else None, history=kept, **options)
-
-
-def _qualities(settings: GuideConfig, images: Path, cache: Path, report: Progress) -> dict[str, Quality]:
-    from condvne.data.embeddings import embed
-    from condvne.data.images.encoding import ContentEncoder
-    from condvne.data.images.models import load_image_model
-    from condvne.data.images.reading import read_group
-    from condvne.data.images.sources import content_digest
-    from condvne.tasks.guidance.quality import qualities
-
-    assert settings.real is not None
-    sources: dict[str, Any] = {
-        name: ImageTable(layout="table", path=str(images / name), table=str(images / f"{name}.jsonl"))
-        for name in ("unguided", "guided")
-    }
-    listed = {name: read_group(name, source).images for name, source in ({"real": settings.real} | sources).items()}
-    digests = {name: [content_digest(image.source.content()) for image in held] for name, held in listed.items()}
-    places = {d: image.source for name, held in listed.items() for d, image in zip(digests[name], held, strict=True)}
-    chosen = settings.encoder
-    encoder = ContentEncoder(
-        load_image_model(chosen, resolved_device(settings.device)), places, settings.decoding,
-        batch_size=chosen.batch_size, normalize=chosen.normalize,
-    )  # fmt: skip
-    features = {}
-    for name, held in digests.items():
-        features[name] = embed(held, encoder, cache, progress=lambda done, total: report("quality", done, total)).tensor
-    texts = {name: [image.condition for image in held] for name, held in listed.items()}
-    groups = {name: (features[name], texts[name]) for name in ("unguided", "guided")}
-    real = features["real"]
-    return qualities(real, texts["real"], groups, settings.neighbours, agreement=settings.agreement)
 
 
 def _write_grid(settings: GuideConfig, wanted: list[Order], images: Path, path: Path) -> None:

@@ -124,6 +124,9 @@ class GuideConfig(Settings):
     def _go_together(self) -> GuideConfig:
         if self.guidance.start > self.guidance.stop:
             raise ValueError("guidance.start must not be above guidance.stop")
+        capacity = self.history.capacity
+        if capacity is not None and capacity < self.sampling.batch:
+            raise ValueError(f"history.capacity {capacity} is less than sampling.batch, {self.sampling.batch} images")
         if self.agreement and self.real is None:
             raise ValueError("agreement is with real images; give real, or leave agreement out")
         return self

@@ -20,7 +20,7 @@ def load_pipeline(path: str, dtype: str, device: torch.device, revision: str | N
     """The text-to-image pipeline in a folder or on the hub. Raises ConfigError where it cannot be loaded."""
     from diffusers import AutoPipelineForText2Image, DiffusionPipeline
 
-    options = {"torch_dtype": getattr(torch, dtype), "revision": revision, "variant": variant}
+    options = {"dtype": getattr(torch, dtype), "revision": revision, "variant": variant}
     try:
         try:
             pipe = AutoPipelineForText2Image.from_pretrained(path, **options)

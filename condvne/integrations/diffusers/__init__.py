@@ -19,7 +19,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from inspect import signature
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +28,7 @@ from torch import Tensor
 
 from condvne.core.spectral import as_number, checked_order
 from condvne.errors import InputError, RunError
+from condvne.integrations.diffusers.inputs import encoded_prompts, offered_inputs, pooled_captions
 from condvne.integrations.diffusers.states import State, View, clean_view, is_whole, level_after, scaled_view
 from condvne.tasks.guidance import (
     History,
@@ -49,7 +49,6 @@ __all__ = ["ConditionalVNEGuidance", "History", "HistorySettings", "StepRecord"]
 Space = Literal["predicted_original", "latent"]
 CaptionEncoder = Callable[[Sequence[str]], Tensor]
 
-POOLED = ("add_text_embeds", "pooled_prompt_embeds", "prompt_embeds")  # the first that a pipeline offers is used
 RECORDS = 10_000  # kept; older ones are dropped, their counts are not
 FINISHED = 0.05  # a last state with less noise than this, relative to its clean part, is the image
 
@@ -156,7 +155,7 @@ class ConditionalVNEGuidance(PipelineCallback):  # type: ignore[misc]
         self.history = _opened(history, (captions_name, features_name))
         if self.history.settings.route == "sketch":
             fractions_of(self.order)  # refuses orders that the sketch cannot guide
-        self._inputs = ["latents", "prompt_embeds"] if pipe is None else _offered(pipe, self._encoder is None)
+        self._inputs = ["latents", "prompt_embeds"] if pipe is None else offered_inputs(pipe, self._encoder is None)
         self.records: deque[StepRecord] = deque(maxlen=RECORDS)
         self.counts: Counter[str] = Counter()
         self._given: Tensor | None = None
@@ -247,7 +246,7 @@ class ConditionalVNEGuidance(PipelineCallback):  # type: ignore[misc]
             if self._encoder is not None:
                 self.about(prompts)
             else:
-                self._given = _encoded(pipe, [prompts] if isinstance(prompts, str) else list(prompts))
+                self._given = encoded_prompts(pipe, [prompts] if isinstance(prompts, str) else list(prompts))
 
         def callback(step: int, timestep: Any, latents: Tensor) -> None:
             moved = self._after_step(pipe, step, len(pipe.scheduler.timesteps), latents, {})
@@ -328,17 +327,7 @@ class ConditionalVNEGuidance(PipelineCallback):  # type: ignore[misc]
         else:
             if self._encoder is not None:
                 raise InputError("tell the guide the prompts of this call: callback_on_step_end=guide.about(prompts).")
-            name = next((n for n in POOLED if isinstance(given.get(n), Tensor)), None)
-            if name is None:
-                raise InputError(
-                    "the pipeline handed over no prompt embedding; pass callback_on_step_end_tensor_inputs="
-                    "guide.tensor_inputs, or vectors by guide.about(vectors)."
-                )
-            vectors = given[name].detach()[-rows:]  # under classifier-free guidance the positive half comes last
-            if vectors.shape[0] != rows:
-                raise InputError(f"{name} has {vectors.shape[0]} rows for {rows} images; give vectors by about().")
-            vectors = vectors.to(torch.float32)
-            vectors = vectors.mean(1) if vectors.ndim == 3 else vectors
+            vectors = pooled_captions(given, rows)
         return unit_captions(vectors.clone()).to(latents.device)
 
     def _view(self, scheduler: Any, run: _Run, state: State) -> View:
@@ -412,25 +401,3 @@ def _opened(history: History | HistorySettings | None, features: tuple[str, str]
             f"{', '.join(features)}; use the same, or a new history."
         )
     return history
-
-
-def _offered(pipe: Any, needs_captions: bool) -> list[str]:
-    """The tensors to ask this pipeline for. Raises InputError where it would ignore the callback."""
-    if "callback_on_step_end" not in signature(pipe.__call__).parameters:
-        raise InputError(
-            f"{type(pipe).__name__} takes no callback_on_step_end and would ignore it silently; "
-            "use pipe(prompt, callback=guide.legacy(pipe, prompt)) with a guide made without pipe."
-        )
-    offered = getattr(pipe, "_callback_tensor_inputs", ["latents"])
-    caption = next((name for name in POOLED if name in offered), None)
-    wanted = [caption] if caption and needs_captions else []
-    return ["latents", *wanted, *(["denoised"] if "denoised" in offered else [])]
-
-
-def _encoded(pipe: Any, prompts: list[str]) -> Tensor:
-    """Mean over the tokens of each prompt's own embedding, (B, dx)."""
-    with torch.no_grad():
-        embeddings, mask = pipe.encode_prompt(prompts, do_classifier_free_guidance=False)[:2]
-    weights = mask.to(torch.float32)[..., None]
-    mean: Tensor = (embeddings.to(torch.float32) * weights).sum(1) / weights.sum(1).clamp(min=1)
-    return mean

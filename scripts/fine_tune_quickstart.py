@@ -8,9 +8,7 @@ kernels fitted on the training text, in embeddings that no arm sees. Results are
 
 from __future__ import annotations
 
-import json
 import math
-import statistics
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -18,8 +16,8 @@ from typing import Annotated, Any
 
 import torch
 import typer
+from experiments import Results, console
 from pydantic import Field
-from rich.console import Console
 from torch import Tensor
 from train_quickstart_model import BATCH, batches, held_out_loss, read_paragraphs, sequences_of
 
@@ -28,19 +26,24 @@ from condvne.data.config import NUCLEUS, Encoder, Model, load_gap_config
 from condvne.data.config.settings import Settings, load_yaml, validate
 from condvne.data.encoders import load_encoder
 from condvne.data.records import has_visible, read_pair_records
-from condvne.data.storage import write_whole
 from condvne.data.text.generation import generate, load_model
 from condvne.data.text.lexical import distinct_n, ngrams_of_pair
-from condvne.errors import CondvneError, ConfigError
+from condvne.errors import CondvneError
 from condvne.integrations.trainer import TokenEntropyObjective
 from condvne.tasks.training import TokenEntropyLoss
 
-console = Console()
+COLUMNS = {
+    "held_out_loss": "held-out loss, nats a token",
+    "cond_vendi": "cond. VNE of nucleus samples",
+    "cond_rke": "cond. RKE",
+    "distinct_2": "Distinct-2",
+}
 
 
 class Arm(Settings):
     """One way of training."""
 
+    steps: int | None = Field(default=None, ge=0)  # default: those of the experiment
     weight: float = Field(default=0.0, ge=0)  # of the token entropy, nats of likelihood a nat of entropy
     conditional: bool = False  # given the token before
     candidates: int | None = Field(default=None, ge=2)  # of each position; None for expected embeddings
@@ -116,9 +119,10 @@ def fine_tuned(model: Any, sequences: list[list[int]], setting: Experiment, arm:
     from transformers import Trainer, TrainingArguments
 
     torch.manual_seed(seed)
+    steps = setting.steps if arm.steps is None else arm.steps
     arguments = TrainingArguments(
-        output_dir=str(out / "trainer"), max_steps=setting.steps, per_device_train_batch_size=BATCH,
-        learning_rate=setting.rate, lr_scheduler_type="cosine", warmup_steps=setting.steps // 20, weight_decay=0.1,
+        output_dir=str(out / "trainer"), max_steps=steps, per_device_train_batch_size=BATCH,
+        learning_rate=setting.rate, lr_scheduler_type="cosine", warmup_steps=steps // 20, weight_decay=0.1,
         adam_beta2=0.95, seed=seed, save_strategy="no", report_to="none", disable_tqdm=True, logging_steps=100,
         remove_unused_columns=False, dataloader_pin_memory=False, use_cpu=not torch.cuda.is_available(),
     )  # fmt: skip
@@ -132,47 +136,24 @@ def fine_tuned(model: Any, sequences: list[list[int]], setting: Experiment, arm:
     model.eval()
 
 
-def run(setting: Experiment, out: Path) -> dict[str, Any]:
+def run(setting: Experiment, out: Path) -> Results:
     """Scores by arm and seed; those that the folder holds are kept."""
-    path, plain = out / "results.json", setting.model_dump(mode="json")
-    stored = json.loads(path.read_text()) if path.exists() else {"settings": plain, "arms": {}}
-    if stored["settings"] != plain:
-        raise ConfigError(f"{out}: holds results of other settings; remove it or name another folder.")
+    results = Results(out, setting.model_dump(mode="json"))
+    missing = results.missing(setting.seeds)
+    if not missing:
+        return results
     quickstart = load_gap_config(setting.quickstart)
     scores = Scores(setting)
+    results.beside("training text", [scores.training])
     paragraphs, held = read_paragraphs(quickstart)
-    stored["training text"] = scores.training
-    for seed in setting.seeds:
-        for name, arm in [("before", None), *setting.arms.items()]:
-            kept = stored["arms"].setdefault(name, {})
-            if str(seed) in kept:
-                continue
-            model, tokenizer = load_model(Model(path=quickstart.model.path), torch.device("cpu"))
-            if arm is not None:
-                fine_tuned(model, sequences_of(paragraphs, tokenizer), setting, arm, seed, out)
-            loss = held_out_loss(model, sequences_of(held, tokenizer))
-            kept[str(seed)] = scores.of(model, tokenizer, seed) | {"held_out_loss": loss}
-            write_whole(path, json.dumps(stored, indent=1) + "\n")
-            console.print(f"{name}, seed {seed}: " + ", ".join(f"{k} {v:.3f}" for k, v in kept[str(seed)].items()))
-    return stored
-
-
-def table(found: dict[str, Any]) -> str:
-    """Means over seeds with standard errors, in Markdown."""
-    columns = {
-        "held_out_loss": "held-out loss, nats a token", "cond_vendi": "cond. VNE of nucleus samples",
-        "cond_rke": "cond. RKE", "distinct_2": "Distinct-2",
-    }  # fmt: skip
-    lines = [f"| training | {' | '.join(columns.values())} |", "| --- " * (len(columns) + 1) + "|"]
-    for name, seeds in found["arms"].items():
-        lines.append(f"| {name} | {' | '.join(_mean([s[key] for s in seeds.values()]) for key in columns)} |")
-    text = " | ".join(f"{found['training text'][key]:.3f}" for key in list(columns)[1:])
-    return "\n".join([*lines, f"| training text | | {text} |"]) + "\n"
-
-
-def _mean(values: list[float]) -> str:
-    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return f"{statistics.mean(values):.3f} ± {error:.3f}"
+    for seed, name in missing:
+        model, tokenizer = load_model(Model(path=quickstart.model.path), torch.device("cpu"))
+        arm = setting.arms[name]
+        if arm.steps != 0:
+            fine_tuned(model, sequences_of(paragraphs, tokenizer), setting, arm, seed, out)
+        loss = held_out_loss(model, sequences_of(held, tokenizer))
+        results.keep(seed, name, scores.of(model, tokenizer, seed) | {"held_out_loss": loss})
+    return results
 
 
 def main(
@@ -181,12 +162,11 @@ def main(
 ) -> None:
     """Fine-tune every arm with every seed, and print and write the table."""
     try:
-        found = run(validate(Experiment, load_yaml(config), str(config)), out)
+        results = run(validate(Experiment, load_yaml(config), str(config)), out)
     except CondvneError as error:
         console.print(f"error: {error}", style="red", markup=False, highlight=False)
         raise typer.Exit(1) from error
-    write_whole(out / "table.md", table(found))
-    console.print(table(found), markup=False)
+    console.print(results.table(COLUMNS), markup=False)
 
 
 if __name__ == "__main__":

@@ -9,28 +9,24 @@ they come.
 
 from __future__ import annotations
 
-import json
-import math
-import statistics
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
 from digit_judge import Judge
+from experiments import Results, console
 from pydantic import Field
-from rich.console import Console
 from torch import Tensor, nn
 from torch.nn import functional
 
 import condvne as cv
 from condvne.data.config.settings import Settings, load_yaml, validate
-from condvne.data.storage import write_whole
-from condvne.errors import CondvneError, ConfigError
+from condvne.errors import CondvneError
 from condvne.tasks.training import ConditionalEntropyLoss
 
-console = Console()
 CLASSES, PIXELS = 10, 64
+COLUMNS = {"diversity": "cond. VNE", "agreement": "agrees with digit", "precision": "precision", "recall": "recall"}
 
 
 class Arm(Settings):
@@ -143,43 +139,17 @@ def sampled(generator: Generator, images: int, seed: int) -> tuple[Tensor, Tenso
     return generator(z, functional.one_hot(labels, CLASSES).float()), labels
 
 
-def run(setting: Experiment, out: Path) -> dict[str, Any]:
+def run(setting: Experiment, out: Path) -> Results:
     """Scores by arm and seed; those that the folder holds are kept."""
-    path = out / "results.json"
-    plain = setting.model_dump()
-    stored = json.loads(path.read_text()) if path.exists() else {"settings": plain, "arms": {}}
-    if stored["settings"] != plain:
-        raise ConfigError(f"{out}: holds results of other settings; remove it or name another folder.")
-    if all(str(seed) in stored["arms"].get(name, {}) for name in setting.arms for seed in setting.seeds):
-        return stored
-    data, judge = Data(setting.batch), Judge()
-    stored["real"] = [judge.real_diversities(setting.images, seed) for seed in setting.seeds]
-    for seed in setting.seeds:
-        for name, arm in setting.arms.items():
-            kept = stored["arms"].setdefault(name, {})
-            if str(seed) in kept:
-                continue
-            kept[str(seed)] = judge.judged(*sampled(trained(data, setting, arm, seed), setting.images, seed))
-            write_whole(path, json.dumps(stored, indent=1) + "\n")
-            console.print(f"{name}, seed {seed}: " + ", ".join(f"{k} {v:.3f}" for k, v in kept[str(seed)].items()))
-    return stored
-
-
-def table(found: dict[str, Any]) -> str:
-    """Means over seeds with standard errors, in Markdown."""
-    columns = {"diversity": "cond. VNE", "agreement": "agrees with digit", "precision": "precision", "recall": "recall"}
-    lines = [f"| training | {' | '.join(columns.values())} |", "| --- " * (len(columns) + 1) + "|"]
-    for name, seeds in found["arms"].items():
-        cells = [_mean([s[key] for s in seeds.values()], share=key != "diversity") for key in columns]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines.append(f"| real digits | {_mean([s['diversity'] for s in found['real']], share=False)} | | | |")
-    return "\n".join(lines) + "\n"
-
-
-def _mean(values: list[float], *, share: bool) -> str:
-    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    mean = statistics.mean(values)
-    return f"{mean:.1%} ± {error:.1%}" if share else f"{mean:.2f} ± {error:.2f}"
+    results = Results(out, setting.model_dump())
+    missing = results.missing(setting.seeds)
+    if missing:
+        data, judge = Data(setting.batch), Judge()
+        results.beside("real digits", [judge.real_diversities(setting.images, seed) for seed in setting.seeds])
+        for seed, name in missing:
+            generator = trained(data, setting, setting.arms[name], seed)
+            results.keep(seed, name, judge.judged(*sampled(generator, setting.images, seed)))
+    return results
 
 
 def main(
@@ -188,12 +158,11 @@ def main(
 ) -> None:
     """Train every arm with every seed, and print and write the table."""
     try:
-        found = run(validate(Experiment, load_yaml(config), str(config)), out)
+        results = run(validate(Experiment, load_yaml(config), str(config)), out)
     except CondvneError as error:
         console.print(f"error: {error}", style="red", markup=False, highlight=False)
         raise typer.Exit(1) from error
-    write_whole(out / "table.md", table(found))
-    console.print(table(found), markup=False)
+    console.print(results.table(COLUMNS, ("agreement", "precision", "recall")), markup=False)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def test_the_generator_of_digits(tmp_path: Path) -> None:
     status, _ = run("train_digits.py", small, tmp_path)
     assert status == 0
     found = json.loads((tmp_path / "out" / "results.json").read_text())
-    plain, entropy = (found["arms"][name]["0"] for name in ("plain", "entropy loss"))
+    plain, entropy = (found["arms"][name]["seeds"]["0"] for name in ("plain", "entropy loss"))
     assert entropy["diversity"] > 1.2 * plain["diversity"]  # after so few steps, already
     assert "| real digits |" in (tmp_path / "out" / "table.md").read_text()
     status, told = run("train_digits.py", small, tmp_path)
@@ -57,7 +57,8 @@ def test_fine_tuning_with_the_token_entropy(tmp_path: Path) -> None:
     (tmp_path / "run" / "records.jsonl").write_text("\n".join(lines) + "\n")
     config = yaml.safe_load((ROOT / "configs" / "fine-tune-quickstart.yaml").read_text())
     assert len(config["seeds"]) >= 3
-    arms = {
+    arms: dict[str, Any] = {
+        "before": {"steps": 0},
         "alone": {},
         "entropy": {"weight": 5.0},
         "conditional": {"weight": 5.0, "conditional": True, "candidates": 4},
@@ -67,8 +68,8 @@ def test_fine_tuning_with_the_token_entropy(tmp_path: Path) -> None:
     status, told = run("fine_tune_quickstart.py", config, tmp_path)
     assert status == 0, told
     found = json.loads((tmp_path / "out" / "results.json").read_text())
-    scores = {name: seeds["0"] for name, seeds in found["arms"].items()}
-    assert list(scores) == ["before", *arms]
+    scores = {name: arm["seeds"]["0"] for name, arm in found["arms"].items()}
+    assert list(scores) == list(arms)
     assert scores["alone"]["held_out_loss"] < scores["before"]["held_out_loss"]
     losses = {round(row["held_out_loss"], 6) for row in scores.values()}
     assert len(losses) == 4  # every arm trained, and differently

@@ -6,10 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from pydantic import BaseModel
 
 from condvne.data.config import GapConfig, validate
+from tests import pipelines
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 
@@ -18,12 +20,17 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
 
 
-def test_python_examples_run_one_after_another() -> None:
+@pytest.mark.filterwarnings("ignore:__array_:DeprecationWarning")  # of diffusers' own schedulers
+def test_python_examples_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pipelines.sdxl().save_pretrained(tmp_path / "runs" / "tiny-sdxl")  # in place of the trained one
     names: dict[str, Any] = {}
     for block in blocks("python"):
         exec(compile(block, "README.md", "exec"), names)
     assert float(names["result"].weights.sum(-1).sub(1).abs().max()) < 1e-12
     assert names["stream"].count == 200
+    assert names["guide"].history.images == 4
+    assert names["outputs"].grad is not None
 
 
 def settings_block() -> str:

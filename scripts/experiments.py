@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 
 from condvne.data.storage import write_whole
-from condvne.errors import ConfigError
+from condvne.errors import CondvneError, ConfigError
 
 console = Console()
 Scores = Mapping[str, float]
@@ -70,6 +71,16 @@ class Results:
         text = "\n".join(lines) + "\n"
         write_whole(self.folder / "table.md", text)
         return text
+
+
+def show(measured: Callable[[], Results], columns: Mapping[str, str], shares: Sequence[str] = ()) -> None:
+    """Run an experiment, print and write its table; one sentence and status 1 where it cannot be run."""
+    try:
+        results = measured()
+    except CondvneError as error:
+        console.print(f"error: {error}", style="red", markup=False, highlight=False)
+        raise typer.Exit(1) from error
+    console.print(results.table(columns, shares), markup=False)
 
 
 def _cell(values: Sequence[float], share: bool) -> str:

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from experiments import Results, console
+from experiments import Results, show
 from pydantic import Field
 from torch import Tensor
 from train_quickstart_model import BATCH, batches, held_out_loss, read_paragraphs, sequences_of
@@ -28,7 +28,6 @@ from condvne.data.encoders import load_encoder
 from condvne.data.records import has_visible, read_pair_records
 from condvne.data.text.generation import generate, load_model
 from condvne.data.text.lexical import distinct_n, ngrams_of_pair
-from condvne.errors import CondvneError
 from condvne.integrations.trainer import TokenEntropyObjective
 from condvne.tasks.training import TokenEntropyLoss
 
@@ -161,12 +160,7 @@ def main(
     out: Annotated[Path, typer.Argument(help="folder for results")],
 ) -> None:
     """Fine-tune every arm with every seed, and print and write the table."""
-    try:
-        results = run(validate(Experiment, load_yaml(config), str(config)), out)
-    except CondvneError as error:
-        console.print(f"error: {error}", style="red", markup=False, highlight=False)
-        raise typer.Exit(1) from error
-    console.print(results.table(COLUMNS), markup=False)
+    show(lambda: run(validate(Experiment, load_yaml(config), str(config)), out), COLUMNS)
 
 
 if __name__ == "__main__":

@@ -15,14 +15,13 @@ from typing import Annotated
 import torch
 import typer
 from digit_judge import Judge
-from experiments import Results, console
+from experiments import Results, show
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
 import condvne as cv
 from condvne.data.config.settings import Settings, load_yaml, validate
-from condvne.errors import CondvneError
 from condvne.tasks.training import ConditionalEntropyLoss
 
 CLASSES, PIXELS = 10, 64
@@ -157,12 +156,11 @@ def main(
     out: Annotated[Path, typer.Argument(help="folder for results")],
 ) -> None:
     """Train every arm with every seed, and print and write the table."""
-    try:
-        results = run(validate(Experiment, load_yaml(config), str(config)), out)
-    except CondvneError as error:
-        console.print(f"error: {error}", style="red", markup=False, highlight=False)
-        raise typer.Exit(1) from error
-    console.print(results.table(COLUMNS, ("agreement", "precision", "recall")), markup=False)
+    show(
+        lambda: run(validate(Experiment, load_yaml(config), str(config)), out),
+        COLUMNS,
+        ("agreement", "precision", "recall"),
+    )
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from condvne.tasks.training import ConditionalEntropyLoss
 
 CLASSES, PIXELS = 10, 64
 COLUMNS = {"diversity": "cond. VNE", "agreement": "agrees with digit", "precision": "precision", "recall": "recall"}
+SHARES = ("agreement", "precision", "recall")
 
 
 class Arm(Settings):

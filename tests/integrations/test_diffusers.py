@@ -388,6 +388,16 @@ def test_one_image_and_an_empty_history_have_nothing_to_differ_from() -> None:
     assert guide.counts["moved"] == 5
 
 
+@pytest.mark.parametrize("prompts", [["", "a one"], ["", ""], ""])
+def test_an_empty_prompt_is_a_caption_like_any_other(prompts: Any) -> None:
+    pipe = pipelines.sdxl()
+    guide = guided(pipe)
+    latents = run(pipe, guide, prompts=prompts)
+    assert bool(torch.isfinite(latents).all())
+    assert guide.counts["moved"] > 0
+    assert guide.history.images == len(latents)
+
+
 def test_identical_prompts_and_identical_images_are_guided_without_nan() -> None:
     pipe = pipelines.sdxl()
     same = torch.randn((1, 4, 16, 16), generator=seeded()).expand(4, -1, -1, -1)

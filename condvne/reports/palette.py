@@ -81,7 +81,11 @@ def look(scores: Scores, group: str) -> Look:
     """The reference in ink with discs; the others by hue, marker and, past the sixth, dashes and open markers."""
     if group == scores.reference:
         return Look(LIGHT["ink"], "o", "-", filled=True, width=2.2)
-    index = [g for g in scores.groups if g != scores.reference].index(group)
+    return series_look([g for g in scores.groups if g != scores.reference].index(group))
+
+
+def series_look(index: int) -> Look:
+    """The look of the series with this number: by hue, marker and, past the sixth, dashes and open markers."""
     first_round = index < len(_SERIES)
     return Look(
         LIGHT[_SERIES[index % len(_SERIES)]],

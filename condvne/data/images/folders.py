@@ -27,7 +27,7 @@ def list_class_folders(root: Path) -> Listing:
         )
     passed = [entry.name for entry in _entries(root) if not entry.is_dir()]
     for folder in folders:
-        files, others = _files(folder)
+        files, others = image_files(folder)
         passed += others
         if not files:
             raise DataError(f"{folder}: class folder without an image; remove it, or put its images there.")
@@ -91,7 +91,7 @@ def list_table(root: Path, table: Path, image_field: str, condition_field: str) 
     if not listing.images:
         raise DataError(f"{table}: has no rows; it must name the images of {root}.")
     named = {image.source.path for image in listing.images}
-    unnamed = [file for file in _files(root)[0] if file not in named]
+    unnamed = [file for file in image_files(root)[0] if file not in named]
     if unnamed:
         listing.notes.append(
             f"{root}: {len(unnamed)} images without a row in {table.name} were passed over "
@@ -110,7 +110,7 @@ def _text(fields: dict[str, object], name: str, where: str) -> str:
 
 
 def _stems(root: Path) -> dict[str, str]:
-    return {os.path.splitext(os.path.relpath(file, root))[0]: file for file in _files(root)[0]}
+    return {os.path.splitext(os.path.relpath(file, root))[0]: file for file in image_files(root)[0]}
 
 
 def _entries(root: Path) -> list[os.DirEntry[str]]:
@@ -126,7 +126,7 @@ def _subfolders(root: Path) -> list[Path]:
     return [Path(entry.path) for entry in _entries(root) if entry.is_dir()]
 
 
-def _files(folder: Path) -> tuple[list[str], list[str]]:
+def image_files(folder: Path) -> tuple[list[str], list[str]]:
     """Paths of the images below a folder, in the order of their names, and names of other files."""
     images: list[str] = []
     others: list[str] = []

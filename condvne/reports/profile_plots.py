@@ -1,0 +1,96 @@
+"""The figures of a profile study: a panel a family, and the histograms of distances with where the grids lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from condvne.data.curves import Curve, FamilyCurves, ProfileStudy
+from condvne.reports.formatting import clean, number, shortened
+from condvne.reports.palette import LIGHT, Look, series_look
+from condvne.reports.panels import Sheet, plain_axes
+from condvne.reports.svg import drawing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TICKS = 5
+HEIGHT = 1.95  # inches of a panel's axes
+
+
+def looks(study: ProfileStudy) -> dict[str, Look]:
+    """How each set is drawn."""
+    return {single.group: series_look(k) for k, single in enumerate(study.singles)}
+
+
+def curves_plot(study: ProfileStudy, families: Sequence[str] | None = None, legend: bool = True) -> Figure:
+    """Curves over the parameter, a panel a family, with bands of half-samples; bounds on Circles as a hatched span.
+
+    Dotted lines mark crossings. `families` are keys, all by default.
+    """
+    chosen = [family for family in study.families if families is None or family.key in families]
+    styles = looks(study)
+    names = list(styles) if legend else []
+    with drawing():
+        sheet = Sheet(len(chosen), height=HEIGHT, left=0.48, right=0.12, legend=[clean(name) for name in names])
+        for axes, family in zip(sheet.panels, chosen, strict=True):
+            sheet.title(axes, f"{family.title} over the {family.parameter} {family.symbol}")
+            _family(axes, family, styles)
+        sheet.draw_legend([styles[name] for name in names])
+        return sheet.figure
+
+
+def histogram_plot(study: ProfileStudy) -> Figure:
+    """Pairwise distances, a panel a set; below, where the thresholds of Circles lie."""
+    styles = looks(study)
+    grid = next((family.grid for family in study.families if family.key == "circles"), None)
+    with drawing():
+        sheet = Sheet(len(study.histograms), height=1.3, left=0.48, right=0.12)
+        widest = max(histogram.edges[-1] for histogram in study.histograms)
+        for axes, histogram in zip(sheet.panels, study.histograms, strict=True):
+            contrast = histogram.relative_contrast
+            told = "copies" if contrast is None else f"contrast {number(contrast, 3)}"
+            sheet.title(axes, f"{shortened(histogram.group, 28)}, {told}")
+            plain_axes(axes, numbers="y")
+            widths = [b - a for a, b in zip(histogram.edges[:-1], histogram.edges[1:], strict=True)]
+            shares = [100 * share for share in histogram.shares]
+            color = styles[histogram.group].color
+            axes.bar(histogram.edges[:-1], shares, widths, align="edge", color=color, alpha=0.55, linewidth=0)
+            axes.axvline(histogram.mean, color=LIGHT["ink"], linewidth=0.8)
+            if grid is not None:
+                axes.plot([float(p) for p in grid], [0.0] * len(grid), "|", color=LIGHT["soft"], markersize=5)
+            axes.set_xlim(0, 1.02 * widest)
+            axes.set_xlabel("distance", labelpad=1)
+            axes.set_ylabel("% of pairs", labelpad=2)
+        return sheet.figure
+
+
+def _family(axes: Axes, family: FamilyCurves, styles: dict[str, Look]) -> None:
+    plain_axes(axes, numbers="y")
+    for curve in family.curves:
+        _curve(axes, family.positions, curve, styles[curve.group])
+    for comparison in family.comparisons:
+        for crossing in comparison.crossings:
+            axes.axvline(_position(family, crossing.lower), color=LIGHT["soft"], linewidth=0.7, linestyle=":")
+    step = max(1, (len(family.grid) - 1) // (TICKS - 1))
+    places = list(range(0, len(family.grid), step))
+    labels = ["∞" if family.grid[k] == "inf" else number(float(family.grid[k]), 2) for k in places]
+    axes.set_xticks([family.positions[k] for k in places], labels=labels)
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel(family.symbol, labelpad=1)
+
+
+def _curve(axes: Axes, positions: Sequence[float], curve: Curve, style: Look) -> None:
+    if curve.lower is not None and curve.upper is not None:
+        axes.fill_between(positions, curve.lower, curve.upper, color=style.color, alpha=0.16, linewidth=0)
+    if curve.ceilings != curve.values:
+        axes.fill_between(
+            positions, curve.values, curve.ceilings, facecolor="none", edgecolor=style.color, hatch="////", linewidth=0
+        )
+    marks = max(1, len(positions) // 6)
+    style.plot(axes, positions, curve.values, markevery=list(range(marks // 2, len(positions), marks)))
+
+
+def _position(family: FamilyCurves, parameter: object) -> float:
+    return family.positions[family.grid.index(parameter)]  # type: ignore[arg-type]

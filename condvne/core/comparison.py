@@ -16,6 +16,7 @@ from condvne.core.items import ItemSet
 from condvne.core.profiles import RESAMPLES, SEED, Profile, profile
 from condvne.errors import InputError
 
+SHOWN_CROSSINGS = 4  # in a sentence
 TIE = 1e-8  # relative; magnitudes of large sets are accurate to a tenth of it
 Verdict = Literal["above", "below", "equal", "crosses", "undecided"]
 
@@ -241,13 +242,17 @@ def summary_of(comparisons: Sequence[Comparison]) -> str:
         where = [f"every {c.family.parameter} in {c.family.title}" for c in comparisons if c.verdict == verdict]
         if where:
             clauses.append(f"{words} for {_listed(where)}")
+    dominance = bool(clauses)
     for c in comparisons:
         if c.verdict == "crosses":
             at = [f"{c.family.symbol} = {crossing.at:.3g}" for crossing in c.crossings]
+            if len(at) > SHOWN_CROSSINGS:
+                at = [*at[: SHOWN_CROSSINGS - 1], f"{len(at) - SHOWN_CROSSINGS + 1} more"]
             clauses.append(f"{c.family.title} crosses at {_listed(at)}")
         elif c.verdict == "undecided":
             clauses.append(f"{c.family.title} is undecided at {100 * c.share_undecided:.0f} % of the {_plural(c)}")
-    return "; ".join(clauses)
+    text = "; ".join(clauses)
+    return text if dominance else f"{a} and {b}: {text}"
 
 
 def _plural(comparison: Comparison) -> str:

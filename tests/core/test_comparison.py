@@ -51,7 +51,8 @@ def test_figure_1_of_the_paper() -> None:
     assert crossing.at == pytest.approx(low, rel=1e-3)
     assert crossing.before == "B"
     assert (
-        found.sentence == f"magnitude crosses at t = {low:.3g}. A has 3 items and B 2: scores grow with the number of "
+        found.sentence
+        == f"A and B: magnitude crosses at t = {low:.3g}. A has 3 items and B 2: scores grow with the number of "
         "items, so compare sets of equal size."
     )
 
@@ -86,7 +87,7 @@ def test_several_crossings_are_all_listed() -> None:
     found = cv.compare(made("A", [3, 1, 3, 1]), made("B", [2, 2, 2, 2]))
     assert [c.at for c in found.crossings] == [1.5, 2.5, 3.5]
     assert [c.before for c in found.crossings] == ["A", "B", "A"]
-    assert found.sentence == "Circles crosses at τ = 1.5, τ = 2.5 and τ = 3.5."
+    assert found.sentence == "A and B: Circles crosses at τ = 1.5, τ = 2.5 and τ = 3.5."
 
 
 def test_crossings_are_interpolated_in_the_coordinate_of_the_family() -> None:

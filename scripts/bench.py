@@ -24,6 +24,7 @@ import typer
 from bench_engine import coverage, growth, hundred_thousand, large_exact_kernel, sketch_rate, stream
 from bench_guidance import guidance
 from bench_images import images_per_second
+from bench_profiles import profiles
 from bench_study import ablation, decoding
 from bench_tools import ROOT, Claim, clustered, in_process, peak_memory, seconds
 from bench_training import training
@@ -161,6 +162,7 @@ CLAIMS: dict[str, Callable[[Device], list[Claim]]] = {
     "images": images_per_second,
     "guidance": guidance,
     "training": training,
+    "profiles": profiles,
     "covariance": covariance_route,
     "coverage": coverage,
     "sketch": sketch_rate,

@@ -1,17 +1,10 @@
-"""Benchmarks of diversity profiles: curves of four families, small and large sets, beside one solve a parameter.
-
-python scripts/bench_profiles.py     prints each claim and fails where one does not hold (some minutes)
-
-On one thread: threads that wait for each other on a shared machine would measure the waiting.
-"""
+"""Benchmarks of diversity profiles: curves of four families, small and large sets, beside one solve a parameter."""
 
 from __future__ import annotations
 
 import importlib
 import math
 import statistics
-import sys
-from collections.abc import Callable
 
 import torch
 from bench_tools import Claim, clustered, seconds
@@ -111,21 +104,11 @@ def circles_intervals() -> list[Claim]:
     return claims
 
 
-BENCHMARKS: tuple[Callable[[], list[Claim]], ...] = (small_sets, vendi_orders, magnitude_scales, circles_intervals)
-
-
-def main() -> int:
+def profiles(device: torch.device) -> list[Claim]:
+    """All of them, on the CPU and one thread: threads that wait for each other would measure the waiting."""
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    claims = []
-    for benchmark in BENCHMARKS:
-        for claim in benchmark():
-            claims.append(claim)
-            print(
-                f"{'holds ' if claim.holds else 'FAILS '} {claim.name}: {claim.measured} (goal {claim.goal})",
-                flush=True,
-            )
-    return int(not all(claim.holds for claim in claims))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        return [*small_sets(), *vendi_orders(), *magnitude_scales(), *circles_intervals()]
+    finally:
+        torch.set_num_threads(threads)

@@ -171,8 +171,8 @@ def _usable(key: FamilyName, config: ProfileConfig, sets: Sequence[ItemSet], war
     copies = [items.name for items in sets if bool((items.checked.pairs <= 0).any())]
     if copies and config.epsilon is None:
         warnings.append(
-            f"Energy was left out, since there are copies, at distance zero, in {listed(copies)}; give epsilon, a least "
-            "distance, to keep it."
+            f"Energy was left out, since there are copies, at distance zero, in {listed(copies)}; give epsilon, a "
+            "least distance, to keep it."
         )
         return None
     return replace(family, epsilon=config.epsilon)

@@ -53,7 +53,7 @@ class FamilyCurves(Result):
     parameter: str  # "order"
     symbol: str  # "q"
     grid: list[Parameter]
-    positions: list[float]  # coordinates in which curves are even, for axes
+    positions: list[float]  # of the parameters on an axis: thresholds themselves, else places in the geometric grid
     curves: list[Curve]
     comparisons: list[CurveComparison]
 

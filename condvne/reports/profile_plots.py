@@ -27,7 +27,7 @@ def looks(study: ProfileStudy) -> dict[str, Look]:
 def curves_plot(study: ProfileStudy, families: Sequence[str] | None = None, legend: bool = True) -> Figure:
     """Curves over the parameter, a panel a family, with bands of half-samples; bounds on Circles as a hatched span.
 
-    Dotted lines mark crossings. `families` are keys, all by default.
+    Dotted lines mark the crossings of two sets. `families` are keys, all by default.
     """
     chosen = [family for family in study.families if families is None or family.key in families]
     styles = looks(study)
@@ -70,14 +70,17 @@ def _family(axes: Axes, family: FamilyCurves, styles: dict[str, Look]) -> None:
     plain_axes(axes, numbers="y")
     for curve in family.curves:
         _curve(axes, family.positions, curve, styles[curve.group])
-    for comparison in family.comparisons:
+    for comparison in family.comparisons if len(family.curves) == 2 else []:  # of more sets they would be a thicket
         for crossing in comparison.crossings:
             axes.axvline(_position(family, crossing.lower), color=LIGHT["soft"], linewidth=0.7, linestyle=":")
-    step = max(1, (len(family.grid) - 1) // (TICKS - 1))
-    places = list(range(0, len(family.grid), step))
-    labels = ["∞" if family.grid[k] == "inf" else number(float(family.grid[k]), 2) for k in places]
-    axes.set_xticks([family.positions[k] for k in places], labels=labels)
-    axes.set_xticks([], minor=True)
+    if family.positions != family.grid:
+        step = max(1, (len(family.grid) - 1) // (TICKS - 1))
+        places = list(range(0, len(family.grid), step))
+        labels = ["∞" if family.grid[k] == "inf" else number(float(family.grid[k]), 2) for k in places]
+        axes.set_xticks([family.positions[k] for k in places], labels=labels)
+        axes.set_xticks([], minor=True)
+    if family.key == "energy":  # large exponents see the nearest pair alone, by orders of magnitude
+        axes.set_yscale("symlog", linthresh=1.0)
     axes.set_xlabel(family.symbol, labelpad=1)
 
 

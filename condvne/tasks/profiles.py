@@ -203,7 +203,8 @@ def _family(key: str, family: Family, curves: Sequence[Profile], comparisons: Se
         parameter=family.parameter,
         symbol=family.symbol,
         grid=[_parameter(p) for p in grid],
-        positions=[family.position(p) for p in grid],
+        # Grids of all but thresholds are geometric: their places are even on a logarithmic axis, and infinity has one.
+        positions=[p if family.from_zero else float(k) for k, p in enumerate(grid)],
         curves=[_curve(curve) for curve in curves],
         comparisons=[_comparison(comparison) for comparison in comparisons],
     )

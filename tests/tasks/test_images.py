@@ -87,7 +87,7 @@ def test_the_group_that_repeats_itself_comes_out_below_at_every_n(result: tuple[
         assert last.gap.direction == "below"
     assert scores.robustness[1].verdict == "below"
     assert {(p.group, p.metric) for p in scores.populations} >= {("same", "conditional_vendi")}
-    assert any(note == "group same: 9 distinct images of 36" for note in scores.notes)
+    assert any(note == "embeddings of group same: 9 distinct images of 36" for note in scores.notes)
 
 
 def test_values_are_those_of_the_public_functions(data: Path, result: tuple[Scores, ContactSheet]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from condvne.data.config import GapConfig, ScoreConfig, load_gap_config, load_yaml, validate
+from condvne.data.config.guide import load_guide_config
 from condvne.data.config.study import load_study_config
 from condvne.data.config.temperature import load_temperature_config
 from condvne.errors import ConfigError
@@ -56,17 +57,19 @@ def test_yaml_that_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_configurations_of_the_repository_hold_no_key_twice(path: Path) -> None:
-    assert load_yaml(path)["name"]
+    assert load_yaml(path)  # refuses a key that comes twice
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_configurations_of_language_models_are_valid(path: Path) -> None:
+def test_configurations_of_the_repository_are_valid(path: Path) -> None:
     settings = load_yaml(path)
-    if "grid" in settings:
+    if "pipeline" in settings:
+        assert load_guide_config(path).name in (path.stem, f"{path.stem}-guided")
+    elif "grid" in settings:
         assert load_study_config(path).name == path.stem
     elif "temperatures" in settings:
         assert load_temperature_config(path).name == path.stem
-    elif "pairs" in settings:
+    elif "pairs" in settings and "arms" not in settings:  # arms: an experiment, which its own script reads
         assert load_gap_config(path).name == path.stem
 
 

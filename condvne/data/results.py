@@ -51,15 +51,25 @@ class Cell(Result):
 
 
 class RobustnessMap(Result):
-    """Whether a group lies below or above the reference for every order and bandwidth, at one n."""
+    """Whether a group lies below or above the reference for every order and pair of bandwidths, at one n.
+
+    The conditional profile of the difference: `separate` holds every pair of bandwidths, `gaps` those where both are
+    multiplied alike.
+    """
 
     group: str
     n: int
     orders: list[float | Literal["inf"]]
-    multipliers: list[float]  # of the recorded bandwidth, applied to both sides
-    gaps: list[list[float]]  # [order][multiplier]: conditional entropy minus the reference's, in nats
+    multipliers: list[float]  # of the recorded bandwidths
+    gaps: list[list[float]]  # [order][multiplier of both sides]: conditional entropy minus the reference's, in nats
+    # [order][multiplier of the condition][multiplier of the output]; empty where only one side has a bandwidth
+    separate: list[list[list[float]]] = Field(default_factory=list)
     verdict: Direction  # "undecided" when the map has both signs
     sentence: str  # e.g. "greedy is below training for every order and bandwidth tried."
+
+    def differences(self) -> list[float]:
+        """Every difference of the map, in nats."""
+        return [gap for plane in self.separate or [self.gaps] for row in plane for gap in row]
 
 
 class Population(Result):

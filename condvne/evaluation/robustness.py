@@ -1,9 +1,10 @@
-"""Whether the ranking of the groups survives other orders and bandwidths."""
+"""Conditional profiles: whether the ranking of the groups survives other orders and bandwidths of either kernel."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from condvne.core.groups import conditional_entropies
@@ -14,6 +15,7 @@ from condvne.data.results import Direction, RobustnessMap
 from condvne.evaluation.comparison import Comparison, Progress
 from condvne.evaluation.features import Embedded
 
+Pair = tuple[float, float]  # multipliers of the condition's and of the output's bandwidth
 SIGN_TOLERANCE = 1e-9  # nats; smaller differences are rounding, not a direction
 
 
@@ -29,49 +31,51 @@ def robustness_maps(
     outputs = max(len(group.owners) for group in embedded.groups.values()) / available
     n = min(max(2, int(settings.robustness_size / max(outputs, 1.0))), available)
     rows = subsample(available, n, 0, seed).to(embedded.x.device)
-    scalable = any(k.fixed_bandwidth is not None for k in (embedded.kernel_x, embedded.kernel_y))
-    multipliers = settings.robustness_multipliers if scalable else [1.0]
-    columns = []
-    for done, multiplier in enumerate(multipliers, start=1):
-        columns.append(
-            conditional_entropies(
-                embedded.x,
-                embedded.groups,
-                rows,
-                kernel_x=_scaled(embedded.kernel_x, multiplier),
-                kernel_y=_scaled(embedded.kernel_y, multiplier),
-                orders=settings.robustness_orders,
-            )
+    sides = [k.fixed_bandwidth is not None for k in (embedded.kernel_x, embedded.kernel_y)]
+    multipliers = settings.robustness_multipliers if any(sides) else [1.0]
+    alike: list[Pair] = [(m, m) for m in multipliers]
+    pairs = list(itertools.product(multipliers, multipliers)) if all(sides) else alike
+    columns = {}
+    for done, pair in enumerate(pairs, start=1):
+        columns[pair] = conditional_entropies(  # one spectrum for all orders
+            embedded.x,
+            embedded.groups,
+            rows,
+            kernel_x=_scaled(embedded.kernel_x, pair[0]),
+            kernel_y=_scaled(embedded.kernel_y, pair[1]),
+            orders=settings.robustness_orders,
         )
-        progress("orders and bandwidths", done, len(multipliers))
+        progress("orders and bandwidths", done, len(pairs))
     maps = []
     for group in others:
         gaps = [
-            [column[group][i].value - column[reference][i].value for column in columns]
+            {pair: column[group][i].value - column[reference][i].value for pair, column in columns.items()}
             for i in range(len(settings.robustness_orders))
         ]
-        maps.append(_map(group, reference, n, settings.robustness_orders, multipliers, gaps))
+        maps.append(map_of(group, reference, n, settings.robustness_orders, multipliers, gaps))
     return maps
 
 
-def _map(
+def map_of(
     group: str,
     reference: str,
     n: int,
     orders: Sequence[float],
     multipliers: Sequence[float],
-    gaps: list[list[float]],
+    gaps: Sequence[Mapping[Pair, float]],
 ) -> RobustnessMap:
+    """The map of one group from its differences by order and pair of multipliers."""
     tried = "order and bandwidth" if len(multipliers) > 1 else "order"  # a kernel may have no bandwidth
-    signs = {math.copysign(1, g) for row in gaps for g in row if abs(g) > SIGN_TOLERANCE}
+    every = [g for row in gaps for g in row.values()]
+    signs = {math.copysign(1, g) for g in every if abs(g) > SIGN_TOLERANCE}
     verdict: Direction = "undecided" if len(signs) != 1 else "below" if signs == {-1.0} else "above"
+    separate = len(multipliers) > 1 and len(gaps[0]) > len(multipliers)
     if len(signs) == 2:
-        below = sum(g < -SIGN_TOLERANCE for row in gaps for g in row)
-        total = sum(len(row) for row in gaps)
-        combined = "combinations of order and bandwidth" if len(multipliers) > 1 else "orders"
+        below, above = sum(g < -SIGN_TOLERANCE for g in every), sum(g > SIGN_TOLERANCE for g in every)
+        combined = "combinations of order and bandwidths" if len(multipliers) > 1 else "orders"
         sentence = (
-            f"{group} is below {reference} at {below} of {total} {combined} and above it "
-            f"elsewhere (n = {n}): the ranking depends on the resolution, so no single number decides it."
+            f"{group} is below {reference} at {below} and above it at {above} of {len(every)} {combined} (n = {n}): "
+            "the ranking depends on the resolution, so no single number decides it."
         )
     elif not signs:
         sentence = f"{group} equals {reference} for every {tried} tried (n = {n})."
@@ -82,7 +86,8 @@ def _map(
         n=n,
         orders=["inf" if math.isinf(order) else order for order in orders],
         multipliers=list(multipliers),
-        gaps=gaps,
+        gaps=[[row[m, m] for m in multipliers] for row in gaps],
+        separate=[[[row[x, y] for y in multipliers] for x in multipliers] for row in gaps] if separate else [],
         verdict=verdict,
         sentence=sentence,
     )

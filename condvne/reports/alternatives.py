@@ -37,8 +37,9 @@ def describe_differences(scores: Scores, metric: Metric) -> str:
 
 def describe_map(robustness: RobustnessMap) -> str:
     """The range of the differences, and their verdict."""
-    gaps = [gap for row in robustness.gaps for gap in row]
+    gaps = robustness.differences()
     ends = f"{signed(min(gaps))} to {signed(max(gaps))}" if gaps else "none"
-    grid = f"{len(robustness.orders)} orders and {len(robustness.multipliers)} bandwidths"
+    bandwidths = f"{len(robustness.multipliers)} bandwidths" + (" of either side" if robustness.separate else "")
+    grid = f"{len(robustness.orders)} orders and {bandwidths}"
     verdict = "not all of one sign" if robustness.verdict == "undecided" else f"all {robustness.verdict}"
     return f"{clean(robustness.group)}, differences over {grid}: {ends} nats, {verdict}."

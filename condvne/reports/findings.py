@@ -204,7 +204,7 @@ def _robustness(scores: Scores) -> str:
 
 def _mixed(robustness: RobustnessMap) -> bool:
     """Whether the map has both signs: then order or bandwidth decide the ranking."""
-    gaps = [gap for row in robustness.gaps for gap in row]
+    gaps = robustness.differences()
     return min(gaps, default=0.0) < -ROUNDING and max(gaps, default=0.0) > ROUNDING
 
 

@@ -17,7 +17,7 @@ from condvne.data.results import Scores
 from condvne.data.storage import write_whole
 from condvne.reports import alternatives, formatting
 from condvne.reports.findings import compared, findings
-from condvne.reports.maps import robustness_plot
+from condvne.reports.maps import bandwidths_plot, robustness_plot
 from condvne.reports.palette import DARK, LIGHT, css_variables
 from condvne.reports.pictures import loss_panels, mode_panels
 from condvne.reports.plots import gap_difference_plot, gap_plot, needs_legend, swatch
@@ -75,6 +75,7 @@ def render(scores: Scores, pictures: ContactSheet | None = None) -> str:
         curves=_curves(scores),
         differences=_differences(scores),
         maps=_maps(scores),
+        bandwidths=_bandwidths(scores),
         modes=mode_panels(pictures),
         losses=loss_panels(pictures),
         settings=list(setting_lines(scores.settings)),
@@ -152,4 +153,14 @@ def _maps(scores: Scores) -> list[Markup]:
     return [
         Markup(to_svg(robustness_plot(scores, [m.group]), f"map-{k}", alternatives.describe_map(m)))
         for k, m in enumerate(scores.robustness)
+    ]
+
+
+def _bandwidths(scores: Scores) -> list[tuple[str, Markup]]:
+    """Names of groups, with their maps over both bandwidths."""
+    drawn = [(m, bandwidths_plot(m)) for m in scores.robustness]
+    return [
+        (m.group, Markup(to_svg(figure, f"bandwidths-{k}", alternatives.describe_map(m))))
+        for k, (m, figure) in enumerate(drawn)
+        if figure is not None
     ]

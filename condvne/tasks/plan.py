@@ -61,7 +61,7 @@ def gap_plan(config: GapConfig, folder: Path) -> Plan:
         (
             "robustness",
             f"{len(config.evaluation.robustness_orders)} orders × {len(config.evaluation.robustness_multipliers)} "
-            f"bandwidths at n = {min(config.evaluation.robustness_size, pairs.count):,}",
+            f"bandwidths of either side at n = {min(config.evaluation.robustness_size, pairs.count):,}",
         ),
         ("infinite n", f"from at most {min(config.evaluation.population_size, pairs.count):,} conditions"),
     ]

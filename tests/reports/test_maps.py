@@ -7,7 +7,7 @@ from matplotlib.patches import Rectangle
 from PIL import Image
 
 from condvne.data.results import RobustnessMap
-from condvne.reports.maps import differing, robustness_plot
+from condvne.reports.maps import bandwidths_plot, differing, robustness_plot
 from condvne.reports.svg import to_png
 from tests.reports import examples
 
@@ -75,3 +75,16 @@ def test_equal_entropies_give_an_empty_colour_and_zeros() -> None:
 def test_png() -> None:
     with Image.open(io.BytesIO(to_png(robustness_plot(examples.scores())))) as png:
         assert (np.asarray(png.convert("L")) < 200).mean() > 0.01
+
+
+def test_both_bandwidths_have_a_panel_for_each_order() -> None:
+    planes = [[[-0.3, 0.5], [-0.2, -0.1]], [[-0.2, -0.1], [-0.4, -0.00004]], [[0.0, 0.1], [-0.2, 0.25]]]
+    both = MIXED.model_copy(update={"separate": planes})
+    figure = bandwidths_plot(both)
+    assert figure is not None
+    assert len(figure.axes) == 3
+    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["×0.5", "×1"]
+    assert [t.get_text() for t in figure.axes[0].texts if t.get_text() in ("−0.30", "+0.50")] == ["−0.30", "+0.50"]
+    frames = [sum(not p.get_fill() for p in axes.patches if isinstance(p, Rectangle)) for axes in figure.axes]
+    assert frames == [1, 0, 3]  # of the sign at order 1 and ×1, below
+    assert bandwidths_plot(MIXED) is None

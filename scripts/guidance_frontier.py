@@ -72,7 +72,14 @@ def methods() -> list[Method]:
                 Method("order 1 with a lower scale", f"order 1, clean, κ = {scale:g}", cfg, guidance={"scale": scale})
             )
     chosen.append(Method("raw", "raw gradients, η = 0.03", guidance={"scale": 0.03, "normalize": "raw"}))
-    return [*chosen, Method("target", "order 1, clean, κ = 0.02, target", guidance={"scale": 0.02, "target": True})]
+    for cfg, scale in (
+        (BASE, 0.02),
+        (BASE, 0.05),
+        (1.0, 0.02),
+    ):  # the first stays below the target, the others would not
+        options = {"scale": scale, "target": True}
+        chosen.append(Method("target", f"order 1, clean, κ = {scale:g}, target", cfg, guidance=options))
+    return chosen
 
 
 def small_digits(images: Tensor) -> Tensor:

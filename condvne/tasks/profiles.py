@@ -95,7 +95,7 @@ def profiled(
         singles=[_single(items) for items in sets],
         families=families,
         histograms=[_histogram(items.name, distance_contrast(items.distances)) for items in sets],
-        sentences=[f"{summary_of(comparisons)}." for comparisons in by_pair.values()],
+        sentences=[_sentence(comparisons, config.confidence) for comparisons in by_pair.values()],
         warnings=warnings,
         notes=notes,
         confidence=config.confidence,
@@ -103,6 +103,15 @@ def profiled(
         settings=plain_settings(config),
         seed=config.seed,
     )
+
+
+def _sentence(comparisons: Sequence[Comparison], confidence: float) -> str:
+    """What holds between two sets, and how often half-samples say otherwise where that is not rare."""
+    unsure = [c for c in comparisons if c.confidence is not None and c.confidence < confidence]
+    if not unsure:
+        return f"{summary_of(comparisons)}."
+    shares = ", ".join(f"{100 * (c.confidence or 0.0):.0f} % ({c.family.title})" for c in unsure)
+    return f"{summary_of(comparisons)}. Not sure: the same verdict holds in {shares} of half-samples."
 
 
 def _features(

@@ -220,3 +220,14 @@ def test_axioms_are_printed_with_their_violations() -> None:
     (richness,) = [line for line in result.output.splitlines() if line.startswith("  richness ")]
     assert richness.split()[-1] == "broken"  # it is not continuous
     assert "average distance, twin:" in text
+
+
+def test_a_verdict_that_half_samples_turn_is_said_to_be_unsure() -> None:
+    draw = torch.Generator().manual_seed(0)
+    features = {name: torch.randn(12, 2, generator=draw, dtype=torch.float64) for name in ("a", "b")}
+    found = study(features, families=["vendi"])
+    (comparison,) = found.families[0].comparisons
+    assert comparison.confidence is not None
+    assert comparison.confidence < 0.95
+    share = f"{100 * comparison.confidence:.0f} % (Vendi)"
+    assert found.sentences[0].endswith(f" Not sure: the same verdict holds in {share} of half-samples.")

@@ -5,4 +5,4 @@ set_up quickstart,dev
 export HF_HUB_OFFLINE=1 # the tests need no hub, and must not wait for one
 # Matrices of tests are small: several threads would only wait for each other, four times as long on a busy machine.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
-.venv/bin/python -m pytest "$@"
+.venv/bin/python -m pytest --numprocesses auto --dist worksteal "$@"

@@ -11,6 +11,7 @@ the accumulated batches, and over processes the gradient that one process with a
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -75,17 +76,18 @@ class TokenEntropyObjective:
         return own + self.weight * share * term
 
 
-class EntropyLossMixin:
+class EntropyLossMixin(ABC):
     """A `Trainer` with an entropy term of any kind: `class DiversityTrainer(EntropyLossMixin, Trainer)`.
 
-    Override `entropy_loss`, and set `entropy_weight`. The term counts in training alone.
+    Override `entropy_loss`, and set `entropy_weight`. The term counts in training alone. A class that lacks
+    `entropy_loss` cannot be made (TypeError): it is told before the training begins.
     """
 
     entropy_weight: float = 0.1
 
+    @abstractmethod
     def entropy_loss(self, model: torch.nn.Module, inputs: Mapping[str, Any], outputs: Any) -> Tensor:
         """The entropy term of one batch, a mean: call a loss of `condvne.tasks.training` on some of the outputs."""
-        raise NotImplementedError("override entropy_loss(model, inputs, outputs).")
 
     def compute_loss(
         self,

@@ -12,7 +12,6 @@ from tests.integrations.test_texts import CONDITIONS, OUTPUTS, letters
 
 @pytest.mark.filterwarnings("ignore")
 def test_batches_are_scored_together(tmp_path: Path) -> None:
-    pytest.importorskip("evaluate")
     from condvne.integrations.evaluate import ConditionalVendi
 
     metric = ConditionalVendi(cache_dir=str(tmp_path))

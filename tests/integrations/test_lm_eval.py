@@ -12,6 +12,7 @@ from condvne.errors import InputError
 from condvne.integrations.lm_eval import pairs_from, register
 from condvne.integrations.texts import TextScore
 from tests.integrations.test_texts import letters
+from tests.models import byte_tokenizer, tiny_model
 
 
 def test_documents_give_their_pair() -> None:
@@ -26,11 +27,10 @@ def test_documents_give_their_pair() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_harness_runs_the_metric_over_a_corpus(tmp_path: Path) -> None:
-    pytest.importorskip("lm_eval")
     from lm_eval import evaluator
-    from lm_eval.api.model import LM
     from lm_eval.api.registry import get_aggregation, get_metric, get_metric_aggregation
     from lm_eval.api.task import ConfigurableTask
+    from lm_eval.models.huggingface import HFLM
 
     register(letters, "delta", "delta")
     assert get_metric("exact_match") is not None  # the harness's own metrics are there still
@@ -40,28 +40,18 @@ def test_the_harness_runs_the_metric_over_a_corpus(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="set process_results"):
         get_metric("conditional_vendi")(["target", "answer"])
 
-    class Parrot(LM):  # type: ignore[misc]
-        """Answers with the document's number modulo three."""
-
-        def generate_until(self, requests: Any, disable_tqdm: bool = False) -> list[str]:
-            return ["abc"[int(request.args[0].split()[-1]) % 3] for request in requests]
-
-        def loglikelihood(self, requests: Any, disable_tqdm: bool = False) -> Any:
-            raise NotImplementedError
-
-        def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> Any:
-            raise NotImplementedError
-
+    model = HFLM(pretrained=tiny_model(), tokenizer=byte_tokenizer(), device="cpu", batch_size=4)
     rows: list[dict[str, Any]] = [{"question": "one" if i < 6 else "two", "number": i} for i in range(12)]
     data = tmp_path / "data.jsonl"
     data.write_text("\n".join(map(json.dumps, rows)))
     task = ConfigurableTask(
         config={
-            "task": "parrot",
+            "task": "continuations",
             "dataset_path": "json",
             "dataset_kwargs": {"data_files": {"test": str(data)}, "cache_dir": str(tmp_path / "cache")},
             "test_split": "test",
             "output_type": "generate_until",
+            "generation_kwargs": {"until": ["\n\n"], "max_gen_toks": 3, "do_sample": False},
             "doc_to_text": "{{question}} {{number}}",
             "doc_to_target": "",
             "process_results": pairs_from("question"),
@@ -70,8 +60,9 @@ def test_the_harness_runs_the_metric_over_a_corpus(tmp_path: Path) -> None:
             ],
         }
     )
-    found = evaluator.simple_evaluate(model=Parrot(), tasks=[task], bootstrap_iters=0)["results"]["parrot"]
-    outputs = ["abc"[i % 3] for i in range(12)]
-    expected = TextScore(letters, "delta", "delta")([row["question"] for row in rows], outputs)
-    assert expected == pytest.approx(3.0)
-    assert found["conditional_vendi,none"] == pytest.approx(expected)
+    found = evaluator.simple_evaluate(model=model, tasks=[task], bootstrap_iters=0, log_samples=True)
+    answers = {row["doc"]["number"]: row["resps"][0][0] for row in found["samples"]["continuations"]}
+    assert len(set(answers.values())) > 1
+    expected = TextScore(letters, "delta", "delta")([row["question"] for row in rows], [answers[i] for i in range(12)])
+    assert expected > 1.2
+    assert found["results"]["continuations"]["conditional_vendi,none"] == pytest.approx(expected)

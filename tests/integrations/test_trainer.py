@@ -71,6 +71,14 @@ class HiddenTrainer(EntropyLossMixin, Trainer):  # type: ignore[misc]
         return value
 
 
+def test_a_trainer_without_an_entropy_term_is_refused_before_it_trains(tmp_path: Path) -> None:
+    class Forgotten(EntropyLossMixin, Trainer):  # type: ignore[misc]
+        pass
+
+    with pytest.raises(TypeError, match=r"abstract method '?entropy_loss"):
+        Forgotten(tiny_model(), arguments(tmp_path), train_dataset=rows())
+
+
 def trained(kind: str, folder: Path, **options: Any) -> Any:
     model = tiny_model().double()
     if kind == "hidden":

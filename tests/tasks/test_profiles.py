@@ -141,7 +141,6 @@ def test_images_of_folders(tmp_path: Path) -> None:
 
 
 def test_molecules_by_fingerprints(tmp_path: Path) -> None:
-    pytest.importorskip("rdkit")
     drugs = (CONFIGS / "drugs.smi").read_text().splitlines()[:12]
     (tmp_path / "drugs.smi").write_text("\n".join(drugs) + "\n")
     lines(tmp_path / "alkanes.smi", ["C" * n + f" alkane-{n}" for n in range(3, 15)])

@@ -72,11 +72,7 @@ def methods() -> list[Method]:
                 Method("order 1 with a lower scale", f"order 1, clean, κ = {scale:g}", cfg, guidance={"scale": scale})
             )
     chosen.append(Method("raw", "raw gradients, η = 0.03", guidance={"scale": 0.03, "normalize": "raw"}))
-    for cfg, scale in (
-        (BASE, 0.02),
-        (BASE, 0.05),
-        (1.0, 0.02),
-    ):  # the first stays below the target, the others would not
+    for cfg, scale in ((BASE, 0.02), (BASE, 0.05), (1.0, 0.02)):  # the last two would go beyond the target
         options = {"scale": scale, "target": True}
         chosen.append(Method("target", f"order 1, clean, κ = {scale:g}, target", cfg, guidance=options))
     return chosen

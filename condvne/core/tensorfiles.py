@@ -20,6 +20,8 @@ def write_tensors(path: str | Path, kind: str, tensors: Mapping[str, Tensor], se
     from safetensors.torch import save_file
 
     path = Path(path)
+    if not path.parent.is_dir():
+        raise RunError(f"{path}: there is no folder {path.parent}; make it, or choose another.")
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     metadata = {"kind": kind, "settings": json.dumps(settings, allow_nan=False, sort_keys=True)}
     try:
@@ -37,6 +39,10 @@ def read_tensors(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[s
     """Tensors on the CPU, and settings. Raises DataError when the file is unreadable or holds another kind."""
     from safetensors import SafetensorError, safe_open
 
+    if Path(path).is_dir():
+        raise DataError(f"{path}: is a folder; name the file in it that holds the {kind}.")
+    if not Path(path).exists():
+        raise DataError(f"{path}: there is no such file; name a saved {kind}.")
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -11,6 +11,7 @@ the accumulated batches, and over processes the gradient that one process with a
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from transformers import TrainerCallback
 from condvne.core.collectives import agreed_rows, in_company
 from condvne.core.entropy import conditional_vendi
 from condvne.core.kernels import Kernel, as_kernel
+from condvne.core.spectral import as_number
 from condvne.errors import InputError
 from condvne.integrations.texts import Encoder, encoded
 from condvne.tasks.training import TokenEntropyLoss
@@ -43,7 +45,9 @@ class TokenEntropyObjective:
         model: whose loss, output embeddings and, for a conditional loss, input embeddings are used. With a conditional
             loss (`kernel_x` given) the condition of a position is the embedding of the token before.
         loss: the entropy term.
-        weight: of the entropy term, in nats of likelihood a token for a nat of entropy.
+        weight: of the entropy term, in nats of likelihood a token for a nat of entropy; not negative.
+
+    Raises InputError for a model without output embeddings, another loss, or a weight that cannot be.
     """
 
     def __init__(self, model: PreTrainedModel, loss: TokenEntropyLoss, weight: float = 0.1) -> None:
@@ -51,7 +55,9 @@ class TokenEntropyObjective:
             raise InputError(
                 f"{type(model).__name__} has no output embeddings: use a model with a language-model head."
             )
-        self.model, self.loss, self.weight = model, loss, weight
+        if not isinstance(loss, TokenEntropyLoss):
+            raise InputError(f"loss must be a TokenEntropyLoss, not {type(loss).__name__}; EntropyLossMixin takes any.")
+        self.model, self.loss, self.weight = model, loss, _checked_weight("weight", weight)
 
     def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         """The loss of a batch. Raises InputError where it holds no labels."""
@@ -81,9 +87,21 @@ class EntropyLossMixin(ABC):
 
     Override `entropy_loss`, and set `entropy_weight`. The term counts in training alone. A class that lacks
     `entropy_loss` cannot be made (TypeError): it is told before the training begins.
+
+    Raises InputError where the mixin stands behind the Trainer, which would leave the term out; in training, where
+    `entropy_weight` is negative or not finite, or the term is no finite number.
     """
 
     entropy_weight: float = 0.1
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        first = next(base for base in cls.__mro__ if "compute_loss" in vars(base))
+        if not issubclass(first, EntropyLossMixin):
+            raise InputError(
+                f"{cls.__name__}: {first.__name__} would compute the loss without the entropy term; write "
+                f"class {cls.__name__}(EntropyLossMixin, {first.__name__})."
+            )
 
     @abstractmethod
     def entropy_loss(self, model: torch.nn.Module, inputs: Mapping[str, Any], outputs: Any) -> Tensor:
@@ -102,7 +120,8 @@ class EntropyLossMixin(ABC):
         loss, outputs = trainer.compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch)
         if torch.is_grad_enabled():
             share = 1.0 if self._divided_later(num_items_in_batch) else 1.0 / self._accumulated()
-            loss = loss + self.entropy_weight * share * self.entropy_loss(model, given, outputs)
+            weight = _checked_weight("entropy_weight", self.entropy_weight)
+            loss = loss + weight * share * _checked_term(self.entropy_loss(model, given, outputs))
         return (loss, outputs) if return_outputs else loss
 
     def _divided_later(self, num_items_in_batch: Tensor | int | None) -> bool:
@@ -117,6 +136,22 @@ class EntropyLossMixin(ABC):
         trainer: Any = self  # the last batches of an epoch may be fewer than the arguments say
         steps: int = getattr(trainer, "current_gradient_accumulation_steps", trainer.args.gradient_accumulation_steps)
         return steps
+
+
+def _checked_weight(name: str, weight: object) -> float:
+    found = as_number(weight)
+    if found is None or not 0 <= found < math.inf:
+        raise InputError(f"{name} must be a finite number of at least 0, but is {weight!r}.")
+    return found
+
+
+def _checked_term(term: object) -> Tensor:
+    if not isinstance(term, Tensor) or term.numel() != 1:
+        got = f"a tensor of shape {tuple(term.shape)}" if isinstance(term, Tensor) else repr(term)
+        raise InputError(f"entropy_loss must return the loss as a tensor of one number, but returned {got}.")
+    if not bool(torch.isfinite(term.detach()).all()):
+        raise InputError(f"entropy_loss returned {term.item()}; the step was not taken. Check the outputs it is of.")
+    return term
 
 
 class ConditionalVendiCallback(TrainerCallback):  # type: ignore[misc]

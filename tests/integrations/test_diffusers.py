@@ -264,6 +264,16 @@ def test_half_precision_pipelines_get_their_own_dtype_back(dtype: torch.dtype) -
     assert guide.counts["moved"] == 5
 
 
+def test_captions_must_be_one_for_each_prompt() -> None:
+    guide = ConditionalVNEGuidance(captions=lambda prompts: torch.ones(2, 7))
+    with pytest.raises(InputError, match="captions gave 2 vectors for 4 prompts; give one for each"):
+        guide.about(["a"] * 4)
+    with pytest.raises(InputError, match="2 vectors for 0 prompts"):
+        guide.about([])
+    with pytest.raises(InputError, match="there are no captions"):
+        guide.about(torch.ones(0, 3))
+
+
 def test_scale_zero_gives_the_same_latents_bit_for_bit_and_still_fills_the_history() -> None:
     pipe = pipelines.sdxl()
     guide = guided(pipe, scale=0.0)
@@ -278,7 +288,8 @@ def test_raw_gradients_are_paper_a_and_clipped() -> None:
     assert guide.counts["moved"] == 5
     assert all(r.clipped == 0 for r in guide.records)
     huge = guided(pipe, scale=1e6, normalize="raw", max_norm=0.02)
-    assert bool(torch.isfinite(run(pipe, huge)).all())
+    with pytest.warns(UserWarning, match=r"steps are shortened to max_norm = 0\.02 of each latent's norm"):
+        assert bool(torch.isfinite(run(pipe, huge)).all())
     assert max(r.clipped for r in huge.records) == 4
 
 
@@ -510,6 +521,12 @@ def test_histories_are_saved_taken_up_and_refused_when_of_another_configuration(
     (tmp_path / "no.safetensors").write_bytes(b"nothing")
     with pytest.raises(DataError, match=r"no\.safetensors: cannot be read"):
         guide.load(tmp_path / "no.safetensors")
+    with pytest.raises(DataError, match=r"none\.safetensors: there is no such file; name a saved condvne guidance h"):
+        guide.load(tmp_path / "none.safetensors")
+    with pytest.raises(DataError, match="is a folder; name the file in it that holds the condvne guidance history"):
+        guide.load(tmp_path)
+    with pytest.raises(RunError, match=r"there is no folder .*missing; make it, or choose another"):
+        guide.history.save(tmp_path / "missing" / "history.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -528,6 +545,8 @@ def test_histories_are_saved_taken_up_and_refused_when_of_another_configuration(
         ({"every": 0}, "every must be an integer"),
         ({"space": "pixels"}, "space must be"),
         ({"captions": "clip"}, "captions must be"),
+        ({"history": 3}, "history must be a History or HistorySettings, but is 3"),
+        ({"pipe": 3}, "pipe must be a pipeline of diffusers, but is 3"),
     ],
 )
 def test_options_out_of_range_are_refused(options: dict[str, Any], sentence: str) -> None:

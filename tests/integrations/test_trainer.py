@@ -79,6 +79,47 @@ def test_a_trainer_without_an_entropy_term_is_refused_before_it_trains(tmp_path:
         Forgotten(tiny_model(), arguments(tmp_path), train_dataset=rows())
 
 
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf"), "a", None])
+def test_weights_that_cannot_be_are_refused(tmp_path: Path, weight: Any) -> None:
+    with pytest.raises(InputError, match=r"^weight must be a finite number of at least 0, but is "):
+        TokenEntropyObjective(tiny_model(), TokenEntropyLoss(), weight=weight)
+    trainer = HiddenTrainer(tiny_model().double(), arguments(tmp_path), train_dataset=rows())
+    trainer.entropy_weight = weight
+    with pytest.raises(InputError, match=r"^entropy_weight must be a finite number of at least 0, but is "):
+        trainer.train()
+
+
+def test_another_loss_is_no_token_entropy() -> None:
+    with pytest.raises(InputError, match="a TokenEntropyLoss, not RepresentationEntropyLoss"):
+        TokenEntropyObjective(tiny_model(), RepresentationEntropyLoss())  # type: ignore[arg-type]
+
+
+def test_a_mixin_behind_the_trainer_is_refused() -> None:
+    with pytest.raises(InputError, match=r"write class Swapped\(EntropyLossMixin, Trainer\)"):
+        type("Swapped", (Trainer, EntropyLossMixin), {})
+
+
+@pytest.mark.parametrize(
+    ("term", "message"),
+    [
+        (None, "as a tensor of one number, but returned None"),
+        (torch.ones(2), r"returned a tensor of shape \(2,\)"),
+        (torch.tensor(float("nan")), "entropy_loss returned nan; the step was not taken"),
+    ],
+)
+def test_terms_that_cannot_be_leave_the_model_as_it_was(tmp_path: Path, term: Any, message: str) -> None:
+    class Odd(HiddenTrainer):
+        def entropy_loss(self, model: torch.nn.Module, inputs: Any, outputs: Any) -> Tensor:
+            value: Tensor = term
+            return value
+
+    model = tiny_model().double()
+    before = [p.clone() for p in model.parameters()]
+    with pytest.raises(InputError, match=message):
+        Odd(model, arguments(tmp_path), train_dataset=rows()).train()
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
 def trained(kind: str, folder: Path, **options: Any) -> Any:
     model = tiny_model().double()
     if kind == "hidden":

@@ -162,7 +162,7 @@ class ConditionalVNEGuidance(PipelineCallback):  # type: ignore[misc]
         self._run: _Run | None = None
         self._calls = 0
         self._watched: Tensor | None = None
-        self._warned = False
+        self._warned = self._told_of_clipping = False
 
     @property
     def tensor_inputs(self) -> list[str]:
@@ -179,7 +179,12 @@ class ConditionalVNEGuidance(PipelineCallback):  # type: ignore[misc]
         elif self._encoder is None:
             raise InputError("prompts need an encoder: pass captions=function, or give about() their vectors.")
         else:
-            vectors = torch.as_tensor(self._encoder([prompts] if isinstance(prompts, str) else list(prompts)))
+            told = [prompts] if isinstance(prompts, str) else list(prompts)
+            vectors = torch.as_tensor(self._encoder(told))
+            if vectors.ndim == 2 and len(vectors) != len(told):
+                raise InputError(f"captions gave {len(vectors)} vectors for {len(told)} prompts; give one for each.")
+        if vectors.ndim == 2 and not vectors.numel():
+            raise InputError("there are no captions; name the prompts of the next call.")
         if vectors.ndim != 2 or not bool(torch.isfinite(vectors).all()):
             raise InputError(f"caption vectors must be finite, (B, dx), but have shape {tuple(vectors.shape)}.")
         self._given = vectors.detach()
@@ -372,6 +377,13 @@ class ConditionalVNEGuidance(PipelineCallback):  # type: ignore[misc]
             )
         )  # fmt: skip
         self.counts[done.skipped or "moved"] += 1
+        if done.clipped and not self._told_of_clipping:
+            self._told_of_clipping = True
+            warnings.warn(
+                f"steps are shortened to max_norm = {self.settings.max_norm:g} of each latent's norm, where scale "
+                f"{self.settings.scale:g} says little; lower it.",
+                stacklevel=4,
+            )
         if done.skipped and done.skipped.startswith("non-finite"):
             self._warn(f"{done.skipped} at step {step}")
 
@@ -393,6 +405,8 @@ def _checked_window(start: float, stop: float, every: int) -> tuple[float, float
 
 
 def _opened(history: History | HistorySettings | None, features: tuple[str, str]) -> History:
+    if history is not None and not isinstance(history, History | HistorySettings):
+        raise InputError(f"history must be a History or HistorySettings, but is {history!r}.")
     if not isinstance(history, History):
         return History(replace(history or HistorySettings(), features=features))
     if history.settings.features != features:

@@ -16,6 +16,8 @@ POOLED = ("add_text_embeds", "pooled_prompt_embeds", "prompt_embeds")  # the fir
 
 def offered_inputs(pipe: Any, needs_captions: bool) -> list[str]:
     """The tensors to ask this pipeline for. Raises InputError where it would ignore the callback."""
+    if not callable(pipe):
+        raise InputError(f"pipe must be a pipeline of diffusers, but is {pipe!r}.")
     if "callback_on_step_end" not in signature(pipe.__call__).parameters:
         raise InputError(
             f"{type(pipe).__name__} takes no callback_on_step_end and would ignore it silently; "

@@ -6,7 +6,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_args
 
 import torch
 import torch.distributed as dist
@@ -31,6 +31,12 @@ SINGLE = (
 COLLAPSE = (
     "all rows of a batch are equal: its entropy is 0 and its gradient too, so this loss cannot move them apart; check "
     "the model, or add noise."
+)
+
+
+COLLAPSE_OF_SKETCH = (
+    "all rows of a batch are equal: what the sketch gives as entropy and gradient is its own noise; check the model, "
+    "or add noise."
 )
 
 
@@ -82,6 +88,10 @@ class BatchEntropy:
             raise InputError(f"decay must be in [0, 1), but is {decay!r}.")
         if fade and num_features is None:
             raise InputError("decay needs a sketch, whose covariances remember past batches: give num_features, too.")
+        if method not in get_args(SketchMethod):
+            raise InputError(f"method must be one of {', '.join(get_args(SketchMethod))}, but is {method!r}.")
+        if method != "auto" and num_features is None:
+            raise InputError(f"method {method!r} is of a sketch: give num_features, too, or leave method out.")
         self.decay, self.method, self.seed = fade, method, seed
         self.gather, self.group = gather, group
         self.running: RunningSketch | None = None
@@ -144,7 +154,7 @@ class BatchEntropy:
         if not self._warned and float(H.detach().amin()) < COLLAPSED:
             if features[0].shape[-2] == 1:
                 self._warn(SINGLE)
-            elif bool((features[-1].detach() == features[-1].detach()[..., :1, :]).flatten(-2).all(-1).any()):
+            elif _collapsed(features[-1].detach()):
                 self._warn(COLLAPSE)
         return H
 
@@ -170,8 +180,12 @@ class BatchEntropy:
             _refuse_no_weight(total)
             sums = {sides: S * (count / total.squeeze()) for sides, S in sums.items()}
         H = running.entropy(sums, count, self.order)
-        if count == 1 and not running.past and not self._warned:
-            self._warn(SINGLE)
+        if not running.past and not self._warned:
+            if count == 1:
+                self._warn(SINGLE)
+            # Random features leave an entropy and a gradient of their own where rows are equal: noise, no direction.
+            elif len(features[-1]) == count and _collapsed(features[-1].detach()):
+                self._warn(COLLAPSE_OF_SKETCH)
         if remember and self.decay and torch.is_grad_enabled():
             running.remember(sums, count)
         return H
@@ -232,6 +246,11 @@ class BatchEntropy:
     def _warn(self, what: str) -> None:
         self._warned = True
         warnings.warn(what, stacklevel=2)
+
+
+def _collapsed(rows: Tensor) -> bool:
+    """Whether all rows of the batch (n, d), or of one of its groups, are equal."""
+    return bool((rows == rows[..., :1, :]).flatten(-2).all(-1).any())
 
 
 def _checked(sides: Sequence[Tensor], weights: Tensor | None, *, empty: bool) -> tuple[list[Tensor], Tensor | None]:

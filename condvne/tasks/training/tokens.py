@@ -188,9 +188,10 @@ class _Ways:
             return
         if self.pool == "sequence":
             raise InputError("candidates are of single positions: leave pool at 'token', or candidates out.")
-        if not 2 <= self.candidates <= self.max_points:
+        if not isinstance(self.candidates, int) or not 2 <= self.candidates <= self.max_points:
             raise InputError(
-                f"candidates must be at least 2 and at most max_points ({self.max_points}), but is {self.candidates}."
+                f"candidates must be a whole number of at least 2 and at most max_points ({self.max_points}), but is "
+                f"{self.candidates}."
             )
 
     def points(

@@ -113,7 +113,7 @@ def test_files_that_are_none_or_changed_are_refused(tmp_path: Path) -> None:
     history.sketch.save(tmp_path / "sketch.safetensors")
     with pytest.raises(DataError, match="a condvne guidance history was expected"):
         History.load(tmp_path / "sketch.safetensors")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="there is no such file; name a saved condvne guidance history"):
         History.load(tmp_path / "absent.safetensors")
 
 

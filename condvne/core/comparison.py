@@ -239,7 +239,9 @@ def summary_of(comparisons: Sequence[Comparison]) -> str:
     a, b = comparisons[0].names
     clauses = []
     for verdict, words in (("above", f"{a} above {b}"), ("below", f"{b} above {a}"), ("equal", f"{a} equal to {b}")):
-        where = [f"every {c.family.parameter} in {c.family.title}" for c in comparisons if c.verdict == verdict]
+        where = [
+            f"every {c.family.parameter} in {c.family.title}{_level(c)}" for c in comparisons if c.verdict == verdict
+        ]
         if where:
             clauses.append(f"{words} for {_listed(where)}")
     dominance = bool(clauses)
@@ -253,6 +255,12 @@ def summary_of(comparisons: Sequence[Comparison]) -> str:
             clauses.append(f"{c.family.title} is undecided at {100 * c.share_undecided:.0f} % of the {_plural(c)}")
     text = "; ".join(clauses)
     return text if dominance else f"{a} and {b}: {text}"
+
+
+def _level(comparison: Comparison) -> str:
+    """Where a set that is never below is not above either."""
+    level = 1 - comparison.share_above - comparison.share_below
+    return f" (level at {100 * level:.0f} %)" if comparison.verdict != "equal" and 100 * level >= 0.5 else ""
 
 
 def _plural(comparison: Comparison) -> str:

@@ -17,6 +17,7 @@ from condvne.data.seeding import seeded_key
 from condvne.errors import DataError
 
 LINES = (".txt", ".text", ".smi", ".smiles", ".md")
+UNSAID = ("nan", "<na>")  # what pandas writes for nothing
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,10 @@ class Item:
     where: str
 
 
-def read_items(name: str, source: ItemSource, notes: list[str]) -> list[Item]:
-    """The items of a set, in the order of its file; those without a visible character are left out with a note.
+def read_items(name: str, source: ItemSource, warnings: list[str]) -> list[Item]:
+    """The items of a set, in the order of its file; those without a visible character are left out with a warning.
+
+    A table's "nan" may be a text, or what another program wrote for nothing: it stays, with a warning.
 
     Raises DataError for what cannot be read, a table without its column, or fewer than two items.
     """
@@ -37,7 +40,13 @@ def read_items(name: str, source: ItemSource, notes: list[str]) -> list[Item]:
     items = [item for item in found if has_visible(item.text)]
     blank = [item.where for item in found if not has_visible(item.text)]
     if blank:
-        notes.append(f"{name}: {len(blank)} items without a visible character were left out ({listed(blank)})")
+        warnings.append(f"{name}: {len(blank)} items without a visible character were left out ({listed(blank)}).")
+    unsaid = [item.where for item in items if item.text.strip().lower() in UNSAID]
+    if unsaid and content_suffix(path) not in LINES:
+        warnings.append(
+            f"{name}: {len(unsaid)} items read nan and count as texts ({listed(unsaid)}); empty them where "
+            "nothing is meant."
+        )
     if len(items) < 2:
         chosen = f" where {_words(source.where)}" if source.where else ""
         raise DataError(f"{path}: set {name!r} has {len(items)} items{chosen}; a profile needs at least two.")

@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Direction = Literal["below", "above", "undecided"]
 
+ROUNDING = 1e-6  # nats; embeddings are float32, and a smaller difference of their entropies has no sign
+
 
 class Result(BaseModel):
     """Base of all result records: unknown fields and non-finite numbers are refused."""

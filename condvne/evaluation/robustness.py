@@ -11,12 +11,11 @@ from condvne.core.groups import conditional_entropies
 from condvne.core.inference import subsample
 from condvne.core.kernels import Gaussian, Kernel, Laplacian
 from condvne.data.config import Evaluation
-from condvne.data.results import Direction, RobustnessMap
+from condvne.data.results import ROUNDING, Direction, RobustnessMap
 from condvne.evaluation.comparison import Comparison, Progress
 from condvne.evaluation.features import Embedded
 
 Pair = tuple[float, float]  # multipliers of the condition's and of the output's bandwidth
-SIGN_TOLERANCE = 1e-9  # nats; smaller differences are rounding, not a direction
 
 
 def robustness_maps(
@@ -67,11 +66,11 @@ def map_of(
     """The map of one group from its differences by order and pair of multipliers."""
     tried = "order and bandwidth" if len(multipliers) > 1 else "order"  # a kernel may have no bandwidth
     every = [g for row in gaps for g in row.values()]
-    signs = {math.copysign(1, g) for g in every if abs(g) > SIGN_TOLERANCE}
+    signs = {math.copysign(1, g) for g in every if abs(g) > ROUNDING}
     verdict: Direction = "undecided" if len(signs) != 1 else "below" if signs == {-1.0} else "above"
     separate = len(multipliers) > 1 and len(gaps[0]) > len(multipliers)
     if len(signs) == 2:
-        below, above = sum(g < -SIGN_TOLERANCE for g in every), sum(g > SIGN_TOLERANCE for g in every)
+        below, above = sum(g < -ROUNDING for g in every), sum(g > ROUNDING for g in every)
         combined = "combinations of order and bandwidths" if len(multipliers) > 1 else "orders"
         sentence = (
             f"{group} is below {reference} at {below} and above it at {above} of {len(every)} {combined} (n = {n}): "

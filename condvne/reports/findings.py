@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from condvne.data.results import Cell, Metric, RobustnessMap, Scores
+from condvne.data.results import ROUNDING, Cell, Metric, RobustnessMap, Scores
 from condvne.reports.formatting import (
     MARKS,
-    ROUNDING,
     clean,
     count,
     counted,
@@ -161,9 +160,22 @@ def _no_comparison(scores: Scores) -> str:
     for metric in scores.metrics:
         ranked = _ranked(scores, metric)
         if len(ranked) > 1:
-            ends = f"{name(ranked[0].group)} scores highest and {name(ranked[-1].group)} lowest"
-            return f"{text} By {clean(metric.label)} at {_at(ranked[0].n)}, {ends}."
+            return f"{text} By {clean(metric.label)} at {_at(ranked[0].n)}, {_ends(ranked)}.{_contradictions(scores)}"
     return text
+
+
+def _ends(ranked: list[Cell]) -> str:
+    """Which group scores highest, and lowest, unless their subsamples spread as far as they differ."""
+    first, last = ranked[0], ranked[-1]
+    if first.std is not None and last.std is not None and first.mean - last.mean <= first.std + last.std:
+        return "the groups differ by no more than the spread of their subsamples, so none is told from another"
+    return f"{name(first.group)} scores highest and {name(last.group)} lowest"
+
+
+def _contradictions(scores: Scores) -> str:
+    """That scores put different groups first."""
+    firsts = {ranked[0].group for metric in scores.metrics if len(ranked := _ranked(scores, metric)) > 1}
+    return " Other scores put another group first." if len(firsts) > 1 else ""
 
 
 def _ranked(scores: Scores, metric: Metric) -> list[Cell]:

@@ -13,7 +13,6 @@ from condvne.data.results import Gap
 
 UNDEFINED = "–"
 MARKS = {"below": "▼", "above": "▲", "undecided": "·"}
-ROUNDING = 1e-9  # nats; a smaller difference of entropies is rounding, without a sign
 _SMALLEST_DECIMALS = 6  # a value that needs more is written in scientific notation
 
 

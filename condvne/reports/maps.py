@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from condvne.data.results import RobustnessMap, Scores
-from condvne.reports.formatting import ROUNDING, count, shortened, signed
+from condvne.data.results import ROUNDING, RobustnessMap, Scores
+from condvne.reports.formatting import count, shortened, signed
 from condvne.reports.palette import LIGHT
 from condvne.reports.panels import Sheet
 from condvne.reports.svg import drawing

@@ -107,6 +107,8 @@ def profiled(
 
 def _sentence(comparisons: Sequence[Comparison], confidence: float) -> str:
     """What holds between two sets, and how often half-samples say otherwise where that is not rare."""
+    if any(c.confidence is None for c in comparisons):
+        return f"{summary_of(comparisons)}. How sure that is was not examined: there are no half-samples of equal size."
     unsure = [c for c in comparisons if c.confidence is not None and c.confidence < confidence]
     if not unsure:
         return f"{summary_of(comparisons)}."
@@ -122,7 +124,7 @@ def _features(
         return _image_features(config, cache, progress, notes)
     found = {}
     for name, source in config.sets.items():
-        items = read_items(name, source, notes)
+        items = read_items(name, source, warnings)
         found[name] = [items[k] for k in _rows(len(items), config, name, notes)]
     if config.kind == "smiles":
         return {name: fingerprints(items, config.fingerprint) for name, items in found.items()}

@@ -130,8 +130,8 @@ def test_a_clear_difference_is_certain() -> None:
     found = cv.compare_sets(sets["wide"], sets["tight"], points=25, resamples=40)
     assert all(c.verdict == "above" and c.confidence is not None and c.confidence > 0.95 for c in found.comparisons)
     assert found.sentence == (
-        "wide above tight for every order in Vendi, every scale in magnitude, every threshold in Circles and every "
-        "exponent in energy."
+        "wide above tight for every order in Vendi, every scale in magnitude, every threshold in Circles "
+        "(level at 4 %) and every exponent in energy."
     )
 
 

@@ -53,8 +53,8 @@ def lines(path: Path, texts: list[str]) -> Path:
 def test_a_set_spread_wider_is_above_by_every_family() -> None:
     found = study({"wide": 3 * ROW[:, None], "narrow": ROW[:, None]})
     assert found.sentences == [
-        "wide above narrow for every order in Vendi, every scale in magnitude, every threshold in Circles and every "
-        "exponent in energy."
+        "wide above narrow for every order in Vendi, every scale in magnitude, every threshold in Circles "
+        "(level at 5 %) and every exponent in energy."
     ]
     assert [family.comparisons[0].verdict for family in found.families] == ["above"] * 4
     assert all(family.comparisons[0].confidence is not None for family in found.families)
@@ -219,6 +219,35 @@ def test_axioms_are_printed_with_their_violations() -> None:
     (richness,) = [line for line in result.output.splitlines() if line.startswith("  richness ")]
     assert richness.split()[-1] == "broken"  # it is not continuous
     assert "average distance, twin:" in text
+
+
+def test_where_a_set_is_only_level_is_said() -> None:
+    clustered, even = torch.tensor([0.0, 0.0, 9.0, 9.1]), torch.tensor([0.0, 3.0, 6.0, 9.1])
+    features = {"clustered": clustered[:, None], "even": even[:, None]}
+    found = study(features, families=["circles"], resamples=0)
+    (comparison,) = found.families[0].comparisons
+    level = 1 - comparison.above - comparison.below
+    assert comparison.verdict == "below"
+    assert level > 0.1
+    assert found.sentences == [
+        f"even above clustered for every threshold in Circles (level at {100 * level:.0f} %). How sure that is was not "
+        "examined: there are no half-samples of equal size."
+    ]
+
+
+def test_molecules_and_texts_are_not_mixed_up(tmp_path: Path) -> None:
+    molecules, texts = lines(tmp_path / "a.smi", ["CC", "CCO", "CCC"]), lines(tmp_path / "b.txt", ["one", "two"])
+    failed = CliRunner().invoke(app, ["profile", str(molecules), str(texts)])
+    assert isinstance(failed.exception, cv.ConfigError)
+    assert str(failed.exception).startswith("molecules (.smi) and texts cannot be compared")
+
+
+def test_what_pandas_writes_for_nothing_and_empty_cells_are_warned_of(tmp_path: Path) -> None:
+    table = lines(tmp_path / "t.csv", ["text,other", "one,x", "nan,y", ",z", "two,w"])
+    found, output = run(tmp_path, str(table), "--columns", "text", "--encoder", "hashed_ngrams", "--resamples", "0")
+    assert f"t: 1 items read nan and count as texts ({table}:3); empty them where nothing is meant." in found.warnings
+    assert f"t: 1 items without a visible character were left out ({table}:4)." in found.warnings
+    assert "Read with care: t: 1 items read nan" in output
 
 
 def test_a_verdict_that_half_samples_turn_is_said_to_be_unsure() -> None:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 import statistics
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
 
+import numpy as np
 import torch
-from bench_tools import Claim, clustered, seconds
+from bench_tools import ROOT, Claim, clustered, seconds
 
 import condvne as cv
 from condvne.core.circles import circles_curve
@@ -16,6 +22,17 @@ from condvne.core.magnitude import magnitude_curve
 
 CPU = torch.device("cpu")
 LARGE = 2000
+# magnipy wants a SciPy of its own: what it needs beside torch lies in an environment in front of this one's packages.
+MAGNIPY = ("magnipy==1.0.0", "scipy==1.13.0", "krypy==2.2.0", "numexpr==2.10.2", "seaborn==0.13.2")
+MAGNIPY_RUN = """
+import sys, time
+import numpy as np
+from magnipy.magnitude.compute import compute_magnitude_from_distances as magnitudes
+held = np.load(sys.argv[1])
+began = time.perf_counter()
+values = magnitudes(held["D"], held["grid"], method="cholesky")
+print(time.perf_counter() - began, *values)
+"""
 
 
 def sets(n: int) -> list[cv.ItemSet]:
@@ -89,6 +106,41 @@ def magnitude_scales() -> list[Claim]:
     return claims
 
 
+def magnitude_against_magnipy() -> list[Claim]:
+    """The same scales and distances in magnipy's fastest exact method, Cholesky, in a process of its own."""
+    python, claims = magnipy_python(), []
+    folder = ROOT / "runs" / "bench"
+    for items in sets(LARGE):
+        grid = default_grid("magnitude", items, points=100)
+        np.savez(folder / "magnipy.npz", D=items.distances.numpy(), grid=np.array(grid))
+        curve: list[torch.Tensor] = []
+        mine = seconds(lambda: curve.append(magnitude_curve(items.distances, grid)), CPU)  # noqa: B023
+        command = [str(python), "-c", MAGNIPY_RUN, str(folder / "magnipy.npz")]
+        alone = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMEXPR_NUM_THREADS": "1"}
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, env=alone)
+        theirs, *values = map(float, done.stdout.split())
+        off = (curve[0] / torch.tensor(values, dtype=torch.float64) - 1).abs()
+        measured = (
+            f"{theirs / mine:.1f} × faster ({mine:.1f} s against {theirs:.0f} s), relative difference "
+            f"{float(off.median()):.0e} in the median, {float(off.max()):.0e} at most"
+        )
+        name = f"magnitude, {items.name}, n = {LARGE:,}, 100 scales, against magnipy (Cholesky)"
+        claims.append(Claim(name, measured, "faster", mine < theirs))
+    return claims
+
+
+def magnipy_python() -> Path:
+    """The interpreter of an environment with magnipy, made at first use in `runs/bench`."""
+    folder = ROOT / "runs" / "bench" / "magnipy"
+    python = folder / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", *MAGNIPY], check=True)
+        packages = next(folder.glob("lib/python*/site-packages"))
+        (packages / "behind.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    return python
+
+
 def circles_intervals() -> list[Claim]:
     """100 thresholds at n = 2,000: time, and width of the certified intervals."""
     claims = []
@@ -109,6 +161,12 @@ def profiles(device: torch.device) -> list[Claim]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return [*small_sets(), *vendi_orders(), *magnitude_scales(), *circles_intervals()]
+        return [
+            *small_sets(),
+            *vendi_orders(),
+            *magnitude_scales(),
+            *magnitude_against_magnipy(),
+            *circles_intervals(),
+        ]
     finally:
         torch.set_num_threads(threads)

@@ -17,7 +17,8 @@ distances are.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -28,6 +29,7 @@ from condvne.core.spectral import EPSILON, as_number
 from condvne.errors import InputError
 
 DENSE_UP_TO = 400  # items; below, a factorisation for each scale is as fast
+ONE_THREAD_UP_TO = 4096  # items; beyond, an operation is long enough to be shared even on a busy machine
 BATCH_ENTRIES = 2**22  # of matrices factorised together
 TOLERANCE = 1e-9  # relative, of the iterative route
 SOLUTIONS = 6  # of earlier scales that a start is combined from
@@ -74,7 +76,8 @@ def magnitudes(found: Distances, scales: Sequence[float]) -> Tensor:
     if len(rows) == 1:
         return torch.ones(len(scales), dtype=torch.float64, device=D.device)
     if len(rows) > DENSE_UP_TO and len(scales) > 2 and not D.requires_grad and _negative_type(D):
-        return _iterative(D, scales)
+        with _one_thread(D):
+            return _iterative(D, scales)
     t = torch.tensor(scales, dtype=torch.float64, device=D.device)
     batch = max(1, BATCH_ENTRIES // D.numel())
     parts = [t[start : start + batch] for start in range(0, len(t), batch)]
@@ -204,6 +207,20 @@ class _Anchor:
         half = torch.linalg.solve_triangular(self.factor, r, upper=False)  # faster than cholesky_solve
         solved: Tensor = torch.linalg.solve_triangular(self.factor.mT, half, upper=True)
         return solved * (self.trace / float(system.c.sum()))
+
+
+@contextmanager
+def _one_thread(D: Tensor) -> Iterator[None]:
+    """One thread of torch for small sets on a CPU: thousands of short operations that threads would only wait for."""
+    threads = torch.get_num_threads()
+    alone = D.device.type == "cpu" and len(D) <= ONE_THREAD_UP_TO and threads > 1
+    if alone:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if alone:
+            torch.set_num_threads(threads)
 
 
 def _iterative(D: Tensor, scales: Sequence[float]) -> Tensor:

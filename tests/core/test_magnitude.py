@@ -138,3 +138,19 @@ def test_large_sets_that_are_not_of_negative_type() -> None:
     assert float(magnitude_curve(D, [8.0, 9.0, 10.0])[2]) == pytest.approx(expected, rel=1e-10)
     with pytest.raises(cv.InputError, match="not positive definite"):
         magnitude_curve(D, [0.1, 9.0, 10.0])
+
+
+def test_the_number_of_threads_is_as_before() -> None:
+    threads = torch.get_num_threads()
+    D = cv.distances(points(module.DENSE_UP_TO + 5, 3, 0), "euclidean")
+    try:
+        torch.set_num_threads(2)
+        curve = magnitude_curve(D, [0.5, 1.0, 2.0])
+        assert torch.get_num_threads() == 2
+        with pytest.raises(cv.InputError, match="positive and finite"):
+            magnitude_curve(D, [0.5, 1.0, math.inf])
+        assert torch.get_num_threads() == 2
+        torch.set_num_threads(1)
+        torch.testing.assert_close(magnitude_curve(D, [0.5, 1.0, 2.0]), curve, rtol=1e-9, atol=0)
+    finally:
+        torch.set_num_threads(threads)

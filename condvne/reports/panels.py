@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -87,6 +88,40 @@ def plain_axes(axes: Axes, numbers: str) -> None:
     axis = axes.xaxis if numbers == "x" else axes.yaxis
     axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
+
+
+def logarithmic(axes: Axes) -> None:
+    """A logarithmic y axis of positive values, with readable numbers: 1, 2, 5, 10, 20, …"""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 500 * low else (1.0,), numticks=8))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
+
+
+def symmetric_logarithmic(axes: Axes) -> None:
+    """A y axis that is logarithmic on both sides of zero beyond ±1: 0, −1, −10³, −10⁶, … within what is drawn."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    low, high = axes.dataLim.intervaly
+    axes.set_yscale("symlog", linthresh=1.0)
+    axes.set_ylim(min(1.3 * low, low - 0.1), max(1.3 * high, high + 0.7))
+    decades = math.ceil(math.log10(max(10.0, -low, high)))
+    step = max(1, -(-decades // 6))
+    powers = [10.0**k for k in range(0, decades + 1, step)]
+    places = [value for value in (*(-p for p in reversed(powers)), 0.0, *powers) if low <= value <= max(high, 0.0)]
+    axes.yaxis.set_major_locator(FixedLocator(places))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
+
+
+def _power(value: float) -> str:
+    """A power of ten: −1, 100, −10⁶."""
+    exponent = round(math.log10(abs(value))) if value else 0
+    raised = str(exponent).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return tick(value) if exponent < 4 else f"{'−' if value < 0 else ''}10{raised}"
 
 
 def tick(value: float) -> str:

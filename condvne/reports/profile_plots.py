@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from condvne.data.curves import Curve, FamilyCurves, ProfileStudy
 from condvne.reports.formatting import clean, number, shortened
 from condvne.reports.palette import LIGHT, Look, series_look
-from condvne.reports.panels import Sheet, plain_axes
+from condvne.reports.panels import Sheet, logarithmic, plain_axes, symmetric_logarithmic
 from condvne.reports.svg import drawing
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ def looks(study: ProfileStudy) -> dict[str, Look]:
 def curves_plot(study: ProfileStudy, families: Sequence[str] | None = None, legend: bool = True) -> Figure:
     """Curves over the parameter, a panel a family, with bands of half-samples; bounds on Circles as a hatched span.
 
-    Dotted lines mark the crossings of two sets. `families` are keys, all by default.
+    Effective numbers and counts are on a logarithmic axis; dotted lines mark the crossings of two sets. `families` are
+    keys, all by default.
     """
     chosen = [family for family in study.families if families is None or family.key in families]
     styles = looks(study)
@@ -80,7 +81,9 @@ def _family(axes: Axes, family: FamilyCurves, styles: dict[str, Look]) -> None:
         axes.set_xticks([family.positions[k] for k in places], labels=labels)
         axes.set_xticks([], minor=True)
     if family.key == "energy":  # large exponents see the nearest pair alone, by orders of magnitude
-        axes.set_yscale("symlog", linthresh=1.0)
+        symmetric_logarithmic(axes)
+    else:  # effective numbers: sets are compared by ratios, near 1 as well as near n
+        logarithmic(axes)
     axes.set_xlabel(family.symbol, labelpad=1)
 
 

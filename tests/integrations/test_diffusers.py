@@ -538,6 +538,7 @@ def test_histories_are_saved_taken_up_and_refused_when_of_another_configuration(
         ({"scale": 3.0}, "more than max_norm"),
         ({"max_norm": 0.0}, "max_norm must lie in"),
         ({"target": -1.0}, "target must be a conditional entropy"),
+        ({"target": 1e9}, "1024 features have an entropy of at most 6.93"),
         ({"normalize": "none"}, "normalize must be"),
         ({"order": 0.0}, "it has no gradient"),
         ({"order": 9.0}, "use route='exact'"),

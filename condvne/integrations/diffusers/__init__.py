@@ -12,6 +12,7 @@ batch, or after other images, gives another image.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import warnings
@@ -155,6 +156,7 @@ class ConditionalVNEGuidance(PipelineCallback):  # type: ignore[misc]
         self.history = _opened(history, (captions_name, features_name))
         if self.history.settings.route == "sketch":
             fractions_of(self.order)  # refuses orders that the sketch cannot guide
+            _check_reachable(target, self.history.settings.num_features)
         self._inputs = ["latents", "prompt_embeds"] if pipe is None else offered_inputs(pipe, self._encoder is None)
         self.records: deque[StepRecord] = deque(maxlen=RECORDS)
         self.counts: Counter[str] = Counter()
@@ -391,6 +393,14 @@ class ConditionalVNEGuidance(PipelineCallback):  # type: ignore[misc]
         if not self._warned:
             warnings.warn(f"{what}: skipped; guide.counts has how often.", stacklevel=4)
         self._warned = True
+
+
+def _check_reachable(target: float | None, num_features: int) -> None:
+    if target is not None and target > math.log(num_features):
+        raise InputError(
+            f"target {target:g} nats is out of reach: {num_features} features have an entropy of at most "
+            f"{math.log(num_features):.3g}; give less, or more num_features in HistorySettings."
+        )
 
 
 def _checked_window(start: float, stop: float, every: int) -> tuple[float, float, int]:

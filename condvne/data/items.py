@@ -10,7 +10,7 @@ import numpy as np
 
 from condvne.data.compressed import content_suffix, read_text
 from condvne.data.config.profile import ItemSource
-from condvne.data.listing import listed
+from condvne.data.listing import counted, listed
 from condvne.data.records import clean_text, has_visible, require_field
 from condvne.data.rows import read_rows
 from condvne.data.seeding import seeded_key
@@ -49,7 +49,8 @@ def read_items(name: str, source: ItemSource, warnings: list[str]) -> list[Item]
         )
     if len(items) < 2:
         chosen = f" where {_words(source.where)}" if source.where else ""
-        raise DataError(f"{path}: set {name!r} has {len(items)} items{chosen}; a profile needs at least two.")
+        has = counted(len(items), "item")
+        raise DataError(f"{path}: set {name!r} has {has}{chosen}; a profile needs at least two.")
     return items
 
 

@@ -31,7 +31,7 @@ def fingerprints(items: Sequence[Item], settings: Fingerprint) -> torch.Tensor:
         f"{item.where} ({item.text[:40]})" for item, molecule in zip(items, molecules, strict=True) if molecule is None
     ]
     if faulty:
-        raise DataError(f"{len(faulty)} items are no SMILES that RDKit reads: {listed(faulty)}; mend or remove them.")
+        raise DataError(f"RDKit reads no SMILES in {listed(faulty)} ({len(faulty)} in all); mend or remove them.")
     generator = rdFingerprintGenerator.GetMorganGenerator(radius=settings.radius, fpSize=settings.bits)
     rows = np.stack([generator.GetFingerprintAsNumPy(molecule) for molecule in molecules])
     return torch.from_numpy(rows.astype(np.float32))

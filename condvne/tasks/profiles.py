@@ -36,7 +36,7 @@ from condvne.data.images.folders import image_files
 from condvne.data.images.models import load_image_model
 from condvne.data.images.sources import Source, content_digest
 from condvne.data.items import Item, drawn, read_items
-from condvne.data.listing import listed
+from condvne.data.listing import counted, listed
 from condvne.data.molecules import fingerprints
 from condvne.data.runfolders import run_folder
 from condvne.data.storage import write_whole
@@ -145,7 +145,8 @@ def _image_features(config: ProfileConfig, cache: Path, progress: Progress, note
     for name, source in config.sets.items():
         found, others = image_files(Path(source.path))
         if len(found) < 2:
-            raise DataError(f"{source.path}: set {name!r} has {len(found)} images; a profile needs at least two.")
+            has = counted(len(found), "image")
+            raise DataError(f"{source.path}: set {name!r} has {has}; a profile needs at least two.")
         if others:
             notes.append(f"{name}: {len(others)} other files were passed over ({listed(others)})")
         files[name] = [found[k] for k in _rows(len(found), config, name, notes)]
@@ -175,12 +176,20 @@ def _fingerprint(path: Path) -> str | None:
 
 
 def _usable(key: FamilyName, config: ProfileConfig, sets: Sequence[ItemSet], warnings: list[str]) -> Family | None:
-    """The family, or None (with a warning) for energies of sets with copies and no least distance."""
+    """The family, or None (with a warning) for energies of sets with copies and no least distance.
+
+    Raises DataError where it is the only one.
+    """
     family = as_family(key)
     if not isinstance(family, Energy):
         return family
     copies = [items.name for items in sets if bool((items.checked.pairs <= 0).any())]
     if copies and config.epsilon is None:
+        if len(config.families) == 1:
+            raise DataError(
+                f"no energy is left of sets with copies, at distance zero, in {listed(copies)}; give epsilon, a least "
+                "distance, or another family."
+            )
         warnings.append(
             f"Energy was left out, since there are copies, at distance zero, in {listed(copies)}; give epsilon, a "
             "least distance, to keep it."

@@ -93,6 +93,8 @@ def test_copies_leave_energy_out_unless_a_least_distance_is_given() -> None:
     )
     assert "energy" in [family.key for family in study(features, epsilon=0.01).families]
     assert found.singles[0].richness == 3
+    with pytest.raises(cv.DataError, match="no energy is left of sets with copies, at distance zero, in copies; give"):
+        study(features, families=["energy"])
 
 
 def test_sets_of_different_size_and_tiny_ones_are_said() -> None:
@@ -151,7 +153,7 @@ def test_molecules_by_fingerprints(tmp_path: Path) -> None:
     sources = [str(tmp_path / name) for name in ("drugs.smi", "alkanes.smi")]
     refused = CliRunner().invoke(app, ["profile", *sources, "--folder", str(tmp_path / "other")])
     assert isinstance(refused.exception, cv.DataError)
-    assert "2 items are no SMILES that RDKit reads" in str(refused.exception)
+    assert "(2 in all); mend or remove them" in str(refused.exception)
     assert "alkanes.smi:2 (not), " in str(refused.exception)
 
 
@@ -161,7 +163,7 @@ def test_molecules_by_fingerprints(tmp_path: Path) -> None:
         ('{"a": "x"}\n{"a": "y"}\n', [], "is a table of a; name the column that holds the items"),
         ('{"a": "x"}\n{"a": "y"}\n', ["--columns", "b"], "b"),
         ('{"a": "x"}\n{"a": 3}\n', ["--columns", "a"], "field 'a' must be a text or a list of texts, but holds int"),
-        ('{"a": "x"}\n{"a": " "}\n', ["--columns", "a"], "set 'table' has 1 items; a profile needs at least two"),
+        ('{"a": "x"}\n{"a": " "}\n', ["--columns", "a"], "set 'table' has 1 item; a profile needs at least two"),
         ('{"a": "x"}\n{"a": "x"}\n', ["--columns", "a"], "all items are equal"),
         ('{"a": "x"}\n{"a": "y"}\n', ["--columns", "a", "--distance", "tanimoto"], "tanimoto is the distance of"),
         ('{"a": ["x", "z"]}\n{"a": "y"}\n', ["--columns", "a", "a"], "two sets would have one name"),

@@ -86,7 +86,7 @@ def _clause(model: type[BaseModel], fault: Any, names: Mapping[str, str]) -> str
     location = [str(part) for part in fault["loc"]]
     key = ".".join(location)
     if fault["type"] != "extra_forbidden":
-        return f"{names.get(key, key) or 'settings'}: {_said(fault)}"
+        return f"{names.get(key or 'settings', key or 'settings')}: {_said(fault)}"
     near = difflib.get_close_matches(location[-1], _field_names(model, location[:-1]), n=1, cutoff=0.5)
     return f"{key}: no such setting" + (f"; did you mean {near[0]}?" if near else "")
 

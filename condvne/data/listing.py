@@ -12,5 +12,5 @@ def listed(names: Sequence[object], shown: int = 5) -> str:
 
 
 def counted(value: int, noun: str) -> str:
-    """A whole number with its noun: "1 group", "4,000 conditions", "no items"."""
-    return f"{value:,} {noun}{'s' * (value != 1)}" if value else f"no {noun}s"
+    """A whole number with its noun: "1 group", "4,000 conditions"."""
+    return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"

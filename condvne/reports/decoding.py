@@ -10,18 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from condvne.data.decoding import Decoding, DecodingCell
+from condvne.data.listing import counted
 from condvne.data.storage import write_whole
-from condvne.reports.formatting import (
-    MARKS,
-    UNDEFINED,
-    bounded,
-    clean,
-    count,
-    counted,
-    difference,
-    number,
-    percent,
-)
+from condvne.reports.formatting import MARKS, UNDEFINED, bounded, clean, count, difference, number, percent
 from condvne.reports.palette import LIGHT, Look
 from condvne.reports.panels import Sheet, plain_axes
 from condvne.reports.svg import drawing, to_png

@@ -8,18 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from condvne.data.listing import counted
 from condvne.data.results import ROUNDING, Cell, Metric, RobustnessMap, Scores
-from condvne.reports.formatting import (
-    MARKS,
-    clean,
-    count,
-    counted,
-    difference,
-    listed,
-    number,
-    percent,
-    spread,
-)
+from condvne.reports.formatting import MARKS, clean, count, difference, listed, number, percent, spread
 
 
 @dataclass(frozen=True)

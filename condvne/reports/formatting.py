@@ -63,11 +63,6 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
-def counted(value: int, noun: str) -> str:
-    """A whole number with its noun: "1 group", "4,000 conditions"."""
-    return f"{count(value)} {noun}" if value == 1 else f"{count(value)} {noun}s"
-
-
 def listed(words: Sequence[str], last: str = "and") -> str:
     """ "a", "a and b", "a, b and c"."""
     return f" {last} ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from markupsafe import Markup, escape
 
+from condvne.data.listing import counted
 from condvne.data.pictures import ContactSheet
 from condvne.data.results import Scores
 from condvne.data.storage import write_whole
@@ -54,9 +55,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters.update(
-        sentence=sentence, name=formatting.clean, count=formatting.count, counted=formatting.counted
-    )
+    templates.filters.update(sentence=sentence, name=formatting.clean, count=formatting.count, counted=counted)
     return templates
 
 

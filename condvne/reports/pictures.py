@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from condvne.data.listing import counted
 from condvne.data.pictures import ContactSheet, GroupLosses, GroupModes, Loss, Picture
 from condvne.reports.findings import name
-from condvne.reports.formatting import clean, count, counted, number, shortened, signed
+from condvne.reports.formatting import clean, count, number, shortened, signed
 
 
 @dataclass(frozen=True)

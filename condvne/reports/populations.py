@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from condvne.data.listing import counted
 from condvne.data.results import Population, Scores
-from condvne.reports.formatting import MARKS, bounded, clean, count, counted, difference, listed, number, percent
+from condvne.reports.formatting import MARKS, bounded, clean, count, difference, listed, number, percent
 
 
 @dataclass(frozen=True)

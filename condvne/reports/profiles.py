@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from condvne.data.curves import CurveComparison, FamilyCurves, Parameter, ProfileStudy
+from condvne.data.listing import counted
 from condvne.data.storage import write_whole
-from condvne.reports.formatting import UNDEFINED, clean, count, counted, listed, number, percent
+from condvne.reports.formatting import UNDEFINED, clean, count, listed, number, percent
 from condvne.reports.profile_page import profile_page
 from condvne.reports.profile_plots import curves_plot, histogram_plot
 from condvne.reports.svg import to_png

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from condvne.data.listing import counted
 from condvne.data.results import Scores
 from condvne.data.storage import write_whole
 from condvne.reports import formatting, latex
@@ -72,7 +73,7 @@ def robust(cells: Mapping[str, Scores]) -> list[str]:
             directions = [c.gap.direction for c in found if c and c.gap]
             if not directions:
                 continue
-            total = formatting.counted(len(directions), "cell")
+            total = counted(len(directions), "cell")
             counts = {d: directions.count(d) for d in ("below", "above", "undecided") if d in directions}
             said = ", ".join(f"{d} in {k}" for d, k in counts.items())
             if len(counts) == 1:

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from condvne.data.listing import counted
 from condvne.data.results import Cell, Scores
 from condvne.reports.findings import compared, confidence
-from condvne.reports.formatting import MARKS, UNDEFINED, clean, count, counted, difference, listed, percent, spread
+from condvne.reports.formatting import MARKS, UNDEFINED, clean, count, difference, listed, percent, spread
 from condvne.reports.populations import population_caption, population_rows
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from condvne.data.listing import counted
 from condvne.data.results import TemperatureRow, TemperatureStudy
 from condvne.data.storage import write_whole
-from condvne.reports.formatting import MARKS, UNDEFINED, clean, count, counted, difference, number, signed, spread
+from condvne.reports.formatting import MARKS, UNDEFINED, clean, count, difference, number, signed, spread
 from condvne.reports.tables import markdown_text
 
 if TYPE_CHECKING:

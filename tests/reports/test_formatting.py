@@ -4,18 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from condvne.data.listing import counted
 from condvne.data.results import Direction, Gap
-from condvne.reports.formatting import (
-    clean,
-    counted,
-    difference,
-    distinct,
-    listed,
-    number,
-    shortened,
-    signed,
-    spread,
-)
+from condvne.reports.formatting import clean, difference, distinct, listed, number, shortened, signed, spread
 
 
 def gap(estimate: float, low: float | None, high: float | None) -> Gap:

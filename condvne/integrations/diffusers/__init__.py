@@ -12,7 +12,6 @@ batch, or after other images, gives another image.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 import warnings
@@ -27,9 +26,10 @@ import torch
 from diffusers.callbacks import PipelineCallback
 from torch import Tensor
 
-from condvne.core.spectral import as_number, checked_order
+from condvne.core.spectral import checked_order
 from condvne.errors import InputError, RunError
 from condvne.integrations.diffusers.inputs import encoded_prompts, offered_inputs, pooled_captions
+from condvne.integrations.diffusers.options import check_reachable, checked_window, opened
 from condvne.integrations.diffusers.states import State, View, clean_view, is_whole, level_after, scaled_view
 from condvne.tasks.guidance import (
     History,
@@ -144,7 +144,7 @@ class ConditionalVNEGuidance(PipelineCallback):  # type: ignore[misc]
         super().__init__()
         self.settings = PushSettings(scale, normalize, target, max_norm)
         self.order = checked_order(order)
-        self.start, self.stop, self.every = _checked_window(start, stop, every)
+        self.start, self.stop, self.every = checked_window(start, stop, every)
         if space not in ("predicted_original", "latent"):
             raise InputError(f"space must be 'predicted_original' or 'latent', but is {space!r}.")
         self.space = space
@@ -153,10 +153,10 @@ class ConditionalVNEGuidance(PipelineCallback):  # type: ignore[misc]
         self._encoder = captions if callable(captions) else None
         features_name, self._features = latent_features(features)
         captions_name = captions if isinstance(captions, str) else latent_features(captions)[0]  # type: ignore[arg-type]
-        self.history = _opened(history, (captions_name, features_name))
+        self.history = opened(history, (captions_name, features_name))
         if self.history.settings.route == "sketch":
             fractions_of(self.order)  # refuses orders that the sketch cannot guide
-            _check_reachable(target, self.history.settings.num_features)
+            check_reachable(target, self.history.settings.num_features)
         self._inputs = ["latents", "prompt_embeds"] if pipe is None else offered_inputs(pipe, self._encoder is None)
         self.records: deque[StepRecord] = deque(maxlen=RECORDS)
         self.counts: Counter[str] = Counter()
@@ -393,35 +393,3 @@ class ConditionalVNEGuidance(PipelineCallback):  # type: ignore[misc]
         if not self._warned:
             warnings.warn(f"{what}: skipped; guide.counts has how often.", stacklevel=4)
         self._warned = True
-
-
-def _check_reachable(target: float | None, num_features: int) -> None:
-    if target is not None and target > math.log(num_features):
-        raise InputError(
-            f"target {target:g} nats is out of reach: {num_features} features have an entropy of at most "
-            f"{math.log(num_features):.3g}; give less, or more num_features in HistorySettings."
-        )
-
-
-def _checked_window(start: float, stop: float, every: int) -> tuple[float, float, int]:
-    first, last = as_number(start), as_number(stop)
-    if first is None or last is None or not 0 <= first <= last <= 1:
-        raise InputError(
-            f"start and stop must be shares of the steps, 0 <= start <= stop <= 1, but are {start}, {stop}."
-        )
-    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-        raise InputError(f"every must be an integer of at least 1, but is {every!r}.")
-    return first, last, every
-
-
-def _opened(history: History | HistorySettings | None, features: tuple[str, str]) -> History:
-    if history is not None and not isinstance(history, History | HistorySettings):
-        raise InputError(f"history must be a History or HistorySettings, but is {history!r}.")
-    if not isinstance(history, History):
-        return History(replace(history or HistorySettings(), features=features))
-    if history.settings.features != features:
-        raise InputError(
-            f"the history is of the features {', '.join(history.settings.features)}, but this guide uses "
-            f"{', '.join(features)}; use the same, or a new history."
-        )
-    return history

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from condvne.core.families import FAMILIES, Energy, Family, as_family, default_grid
 from condvne.core.items import ItemSet
-from condvne.core.profiles import RESAMPLES, SEED, Profile, profile
+from condvne.core.profiles import CONFIDENCE, RESAMPLES, SEED, Profile, profile
 from condvne.errors import InputError
 
 SHOWN_CROSSINGS = 4  # in a sentence
@@ -49,7 +49,10 @@ class Comparison:
             "undecided" where bounds on Circles overlap and no crossing is certain.
         crossings: in order of the parameter.
         share_above, share_below, share_undecided: of the grid.
-        confidence: share of pairs of half-samples with the same verdict; None without resamples of one size.
+        lead_above, lead_below: by how much a exceeds b at most, relative to b, and b exceeds a, relative to a; zero
+            where it nowhere does, None for energies, which are negative.
+        confidence: share of pairs of half-samples with the same verdict (of a crossing: any); None without resamples of
+            one size, and for "undecided".
         support: that share for each verdict.
     """
 
@@ -61,6 +64,8 @@ class Comparison:
     share_above: float
     share_below: float
     share_undecided: float
+    lead_above: float | None
+    lead_below: float | None
     confidence: float | None
     support: dict[Verdict, float] | None
 
@@ -73,10 +78,9 @@ class Comparison:
 
     @property
     def sentence(self) -> str:
-        """The comparison in one sentence, with its confidence."""
-        sure = "" if self.confidence is None else f" (so in {100 * self.confidence:.0f} % of half-samples)"
+        """The comparison in words, with what half-samples say where they do not agree."""
         note = "" if self.note is None else f" {self.note}"
-        return f"{summary_of([self])}{sure}.{note}"
+        return f"{told([self])}{note}"
 
 
 def size_note(names: tuple[str, str], sizes: tuple[int, int]) -> str:
@@ -117,9 +121,18 @@ def compare(a: Profile, b: Profile) -> Comparison:
         share_above=float((signs == 1).double().mean()),
         share_below=float((signs == -1).double().mean()),
         share_undecided=float(signs.isnan().double().mean()),
+        lead_above=_lead(a, b, signs == 1),
+        lead_below=_lead(b, a, signs == -1),
         confidence=confidence,
         support=support,
     )
+
+
+def _lead(a: Profile, b: Profile, where: Tensor) -> float | None:
+    """The largest certain relative excess of a over b."""
+    if isinstance(a.family, Energy):
+        return None
+    return float((a.values / b.ceilings - 1)[where].max()) if bool(where.any()) else 0.0
 
 
 def _tolerance(a: Tensor, b: Tensor) -> Tensor:
@@ -191,15 +204,15 @@ class SetComparison:
 
     @property
     def sentence(self) -> str:
-        """One sentence for all families, and one more where the sets are of different size."""
+        """All families in words, where half-samples do not agree, and that the sets are of different size if so."""
         note = self.comparisons[0].note
-        return f"{summary_of(self.comparisons)}.{'' if note is None else f' {note}'}"
+        return f"{told(self.comparisons)}{'' if note is None else f' {note}'}"
 
 
 def compare_sets(
     a: ItemSet,
     b: ItemSet,
-    families: Sequence[Family | str] = tuple(FAMILIES),
+    families: Sequence[Family | str] | Family | str = tuple(FAMILIES),
     *,
     points: int = 101,
     resamples: int = RESAMPLES,
@@ -209,14 +222,17 @@ def compare_sets(
     """Profiles of both sets on common grids, and what they say.
 
     Half-samples of both have the size of half the smaller set, so that the confidence is of a comparison at equal size
-    even where the curves are not. Arguments and errors as for `profile` and `compare`.
+    even where the curves are not; of two or three items there are none. Arguments and errors as for `profile` and
+    `compare`, and InputError where a family comes twice or none at all.
     """
-    if not families:
-        raise InputError("no families to compare: name at least one.")
+    chosen = [as_family(f) for f in ([families] if isinstance(families, Family | str) else families)]
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise InputError(f"families must be one or more, each once, but are {families!r}.")
     generator = generator or torch.Generator().manual_seed(SEED)
     size = min(a.n, b.n) // 2
+    resamples = resamples if size >= 2 else 0
     pairs = []
-    for family in map(as_family, families):
+    for family in chosen:
         grid = default_grid(family, a, b, points=points)
         of_a, of_b = (
             profile(
@@ -234,6 +250,37 @@ def compare_sets(
     return SetComparison(tuple(compare(*pair) for pair in pairs), tuple(pairs))
 
 
+def told(comparisons: Sequence[Comparison], level: float = CONFIDENCE) -> str:
+    """Comparisons of the same two sets in sentences: verdicts that half-samples confirm, then those they do not.
+
+    Args:
+        level: share of pairs of half-samples that must have the same verdict.
+    """
+    unsure = [c for c in comparisons if c.confidence is not None and c.confidence < level]
+    open_ones = [c for c in unsure if c.verdict != "crosses"]
+    sure = [c for c in comparisons if c not in open_ones]
+    sentences = [f"{summary_of(sure)}."] if sure else []
+    sentences += [f"Of half-samples for {c.family.title}, {_shares(c)}." for c in unsure if c.verdict == "crosses"]
+    sentences += [
+        f"{c.family.title} does not decide: {_words(c)[c.verdict]} on all items, but of half-samples {_shares(c)}."
+        for c in open_ones
+    ]
+    if all(c.support is None for c in comparisons):
+        sentences.append("How sure that is was not examined: there are no half-samples of equal size.")
+    return " ".join(sentences)
+
+
+def _words(c: Comparison) -> dict[Verdict, str]:
+    a, b = c.names
+    return {"above": f"{a} above", "below": f"{b} above", "equal": "no difference", "crosses": "a crossing"}
+
+
+def _shares(c: Comparison) -> str:
+    """What half-samples say, the most frequent first: "A above in 60 % and a crossing in 40 %"."""
+    ordered = sorted((c.support or {}).items(), key=lambda pair: -pair[1])
+    return _listed([f"{_words(c)[verdict]} in {100 * share:.0f} %" for verdict, share in ordered if share >= 0.005])
+
+
 def summary_of(comparisons: Sequence[Comparison]) -> str:
     """The verdicts of comparisons of the same two sets in words, those in which one dominates first."""
     a, b = comparisons[0].names
@@ -247,14 +294,28 @@ def summary_of(comparisons: Sequence[Comparison]) -> str:
     dominance = bool(clauses)
     for c in comparisons:
         if c.verdict == "crosses":
-            at = [f"{c.family.symbol} = {crossing.at:.3g}" for crossing in c.crossings]
-            if len(at) > SHOWN_CROSSINGS:
-                at = [*at[: SHOWN_CROSSINGS - 1], f"{len(at) - SHOWN_CROSSINGS + 1} more"]
-            clauses.append(f"{c.family.title} crosses at {_listed(at)}")
+            clauses.append(f"{c.family.title} {_crossing_words(c)}")
         elif c.verdict == "undecided":
             clauses.append(f"{c.family.title} is undecided at {100 * c.share_undecided:.0f} % of the {_plural(c)}")
     text = "; ".join(clauses)
     return text if dominance else f"{a} and {b}: {text}"
+
+
+def _crossing_words(c: Comparison) -> str:
+    """Where curves cross, and which set is above for how much of the grid, by how much."""
+    at = [f"{c.family.symbol} = {crossing.at:.3g}" for crossing in c.crossings]
+    if len(at) > SHOWN_CROSSINGS:
+        at = [*at[: SHOWN_CROSSINGS - 1], f"{len(at) - SHOWN_CROSSINGS + 1} more"]
+    sides = zip(c.names, (c.share_above, c.share_below), (c.lead_above, c.lead_below), strict=True)
+    where = [
+        f"{name} above at {_percent(share)} of the {_plural(c)}{'' if lead is None else f', by up to {_percent(lead)}'}"
+        for name, share, lead in sides
+    ]
+    return f"crosses at {_listed(at)} ({'; '.join(where)})"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
 def _level(comparison: Comparison) -> str:

@@ -109,7 +109,7 @@ def saturation_warning(profile: Profile) -> str | None:
         for share, words in ((full, f"nearly all {profile.n} items"), (single, "nearly one item"))
         if share
     ]
-    advice = "choose a grid where the curve moves (default_grid does, from the distances)"
-    if not isinstance(family, (Magnitude, CirclesFamily)):
+    advice = "only the rest of the grid can tell sets apart"
+    if not isinstance(family, (Magnitude, CirclesFamily)) and "bandwidth" in profile.representation:
         advice = "use a kernel of another bandwidth, under which items are neither alike nor unrelated"
     return f"The {family.title} profile of {profile.name} is saturated: {' and '.join(ends)}; {advice}."

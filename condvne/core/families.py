@@ -140,12 +140,17 @@ class CirclesFamily(Family):
 
     def default_grid(self, sets: Sequence[ItemSet], points: int) -> list[float]:
         pairs = torch.unique(torch.cat([items.checked.pairs.detach() for items in sets]))
-        levels = torch.linspace(
-            0, 1, points, dtype=torch.float64
-        ).square()  # the curve is steepest where pairs are near
-        at = (levels * (len(pairs) - 1)).round().long()
-        at = torch.maximum(at, torch.arange(points)).clamp(max=len(pairs) - 1)  # no distance twice
-        return [float(tau) for tau in pairs[torch.unique(at)]]
+        if len(pairs) <= points:
+            return [float(tau) for tau in pairs]
+        levels = torch.linspace(0, 1, points, dtype=torch.float64)
+        # Half where pairs are, denser among near ones where the curve is steepest, and half even from end to end, so
+        # that no stretch of distances that few pairs have, but others' sets may, goes unseen.
+        at = (levels[::2].square() * (len(pairs) - 1)).round().long()
+        even = torch.searchsorted(pairs, pairs[0] + levels[1::2] * (pairs[-1] - pairs[0]))
+        chosen = set(torch.cat([at, even.clamp(max=len(pairs) - 1)]).tolist())
+        rest = [k for k in range(len(pairs)) if k not in chosen]
+        more = torch.linspace(0, len(rest) - 1, points - len(chosen)).round().long()
+        return [float(pairs[k]) for k in sorted([*chosen, *(rest[k] for k in more.tolist())])]
 
     def curves(self, sets: Sequence[ItemSet], grid: Sequence[float]) -> Curves:
         found = [circles_curve(items.checked.values, grid, nodes=self.nodes) for items in sets]
@@ -170,8 +175,14 @@ class Energy(Family):
         return _geometric(1 / 8, 16.0, points)
 
     def curves(self, sets: Sequence[ItemSet], grid: Sequence[float]) -> Curves:
-        values = torch.stack([energies(items.checked, grid, epsilon=self.epsilon) for items in sets])
+        values = torch.stack([self._curve(items, grid) for items in sets])
         return Curves(values, values)
+
+    def _curve(self, items: ItemSet, grid: Sequence[float]) -> Tensor:
+        try:
+            return energies(items.checked, grid, epsilon=self.epsilon)
+        except InputError as error:
+            raise InputError(f"{items.name}: {error}") from None
 
 
 FAMILIES: dict[FamilyName, Family] = {

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from condvne.core.checks import checked_features, checked_gram
@@ -33,7 +34,11 @@ class ItemSet:
 
     def __post_init__(self) -> None:
         n = self.checked.n
-        if self.similarities is not None and checked_gram(self.similarities).values.shape != (n, n):
+        object.__setattr__(self, "distances", torch.as_tensor(self.distances))  # arrays and nested lists, too
+        if self.similarities is None:
+            return
+        object.__setattr__(self, "similarities", torch.as_tensor(self.similarities))
+        if checked_gram(self.similarities).values.shape != (n, n):
             shape = tuple(self.similarities.shape)
             raise InputError(
                 f"{self.name}: similarities have shape {shape} and distances {(n, n)}; pass both of one set."
@@ -48,7 +53,7 @@ class ItemSet:
         Similarities are 1 - distance for "cosine" and "tanimoto", a Gaussian kernel for "euclidean", whose `bandwidth`
         is the median heuristic on `x` unless given; sets that are compared need one bandwidth (see `item_sets`).
         """
-        x = in_double(checked_features(x, name))
+        x = in_double(_matrix(x, name))
         D = distances(x, metric)
         if metric != "euclidean":
             if bandwidth is not None:
@@ -73,11 +78,25 @@ class ItemSet:
 
 
 def item_sets(features: Mapping[str, Tensor], metric: Metric = "cosine") -> dict[str, ItemSet]:
-    """One set a name, comparable: the bandwidth of "euclidean" similarities is that of the first, the reference."""
+    """One set a name, comparable: the bandwidth of "euclidean" similarities is that of the first, the reference.
+
+    Raises InputError as `ItemSet.from_features`, where there is no set, or widths differ.
+    """
     if not features:
         raise InputError("there are no sets of items; pass at least one.")
+    widths = {name: _matrix(x, name).shape[1] for name, x in features.items()}
+    if len(set(widths.values())) > 1:
+        found = ", ".join(f"{name} {width}" for name, width in widths.items())
+        raise InputError(f"features (n, d) of all sets must have one width d, but have {found}.")
     bandwidth = None
     if metric == "euclidean":
         name, reference = next(iter(features.items()))
         bandwidth = float(Gaussian().fit(checked_features(reference, name)).fixed_bandwidth or 0)
     return {name: ItemSet.from_features(x, metric, bandwidth=bandwidth, name=name) for name, x in features.items()}
+
+
+def _matrix(x: Tensor, name: str) -> Tensor:
+    x = checked_features(x, name)
+    if x.ndim != 2:
+        raise InputError(f"{name} must have shape (n, d), but has shape {tuple(x.shape)}.")
+    return x

@@ -25,7 +25,10 @@ from condvne.errors import InputError
 
 @dataclass(frozen=True)
 class Partition:
-    """γ of all outputs, α within conditions and β between them: effective numbers, β = γ / α, of order `order`."""
+    """γ of all outputs, α within conditions and β between them: effective numbers, β = γ / α, of order `order`.
+
+    At least one, but for β at other orders than 1 where conditions weigh differently.
+    """
 
     gamma: Tensor
     alpha: Tensor
@@ -50,10 +53,12 @@ def partition(
         weights: (n,), non-negative, summing to one; 1/n each by default. A condition weighs what its outputs do.
 
     Returns:
-        scalars, differentiable in `K` and `weights`.
+        scalars, differentiable in `K` and `weights`. β is between 1 and the number of conditions at order 1, and at any
+        order where conditions weigh the same; elsewhere it may fall below 1.
 
     Raises:
-        InputError: labels of another number than the rows of K; and as `entropy_from_gram`.
+        InputError: labels of another number than the rows of K, or that are no labels, such as lists; and as
+            `entropy_from_gram`.
 
     >>> p = partition(torch.eye(4), ["a", "a", "b", "b"])
     >>> float(p.gamma), float(p.alpha), float(p.beta)
@@ -64,6 +69,8 @@ def partition(
     n = torch.as_tensor(K).shape[-1]
     if torch.as_tensor(K).ndim != 2 or len(labels) != n:
         raise InputError(f"there are {len(labels)} conditions and {n} outputs in K, (n, n): give one label an output.")
+    if not all(isinstance(label, Hashable) for label in labels):
+        raise InputError("conditions must be labels, such as names or numbers, one an output, not lists or rows.")
     numbers: dict[Hashable, int] = {}
     codes = torch.tensor([numbers.setdefault(label, len(numbers)) for label in labels])
     same = (codes[:, None] == codes).to(torch.as_tensor(K))

@@ -97,13 +97,15 @@ def profile(
     )
     if not 0 < confidence < 1:
         raise InputError(f"confidence must lie between 0 and 1, but is {confidence!r}.")
+    if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 0:
+        raise InputError(f"resamples must be a whole number, 0 for no band, but is {resamples!r}.")
     if resamples == 0:
         return plain
     size = items.n // 2 if resample_size is None else resample_size
-    if resamples < 2 or not 2 <= size <= items.n:
+    if resamples < 2 or not 2 <= size < items.n:
         raise InputError(
             f"{items.name}: {resamples} resamples of {size} of {items.n} items give no band; draw at least 2 of at "
-            "least 2 items, or set resamples=0."
+            "least 2 items, fewer than there are, or set resamples=0."
         )
     replicates = _replicates(items, chosen, parameters, resamples, size, generator)
     lower, upper = _band(plain.values, replicates, confidence)

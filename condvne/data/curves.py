@@ -42,7 +42,10 @@ class CurveComparison(Result):
     above: float  # shares of the grid
     below: float
     undecided: float
+    lead_above: float | None  # by how much the first exceeds the second at most, relative; None for energies
+    lead_below: float | None  # and the second the first
     confidence: float | None  # share of pairs of half-samples with the same verdict
+    support: dict[Verdict, float] | None  # shares of pairs of half-samples with each verdict
 
 
 class FamilyCurves(Result):

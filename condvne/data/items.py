@@ -40,12 +40,14 @@ def read_items(name: str, source: ItemSource, warnings: list[str]) -> list[Item]
     items = [item for item in found if has_visible(item.text)]
     blank = [item.where for item in found if not has_visible(item.text)]
     if blank:
-        warnings.append(f"{name}: {len(blank)} items without a visible character were left out ({listed(blank)}).")
+        warnings.append(
+            f"{name}: left out, without a visible character: {counted(len(blank), 'item')} ({listed(blank)})."
+        )
     unsaid = [item.where for item in items if item.text.strip().lower() in UNSAID]
     if unsaid and content_suffix(path) not in LINES:
         warnings.append(
-            f"{name}: {len(unsaid)} items read nan and count as texts ({listed(unsaid)}); empty them where "
-            "nothing is meant."
+            f"{name}: counted as texts though they read nan: {counted(len(unsaid), 'item')} ({listed(unsaid)}); empty "
+            "them where nothing is meant."
         )
     if len(items) < 2:
         chosen = f" where {_words(source.where)}" if source.where else ""
@@ -64,7 +66,10 @@ def drawn(count: int, wanted: int | None, seed: int, name: str) -> list[int]:
 
 def _of_lines(path: Path, source: ItemSource) -> Iterator[Item]:
     if source.column is not None or source.where:
-        raise DataError(f"{path}: is a file of lines, without columns; leave column and where out, or give a table.")
+        raise DataError(
+            f"{path}: is a file of lines, without columns; leave them out, or name each set, tables and files, in a "
+            "configuration."
+        )
     smiles = content_suffix(path) in (".smi", ".smiles")
     for number, line in enumerate(read_text(path).splitlines(), start=1):
         if line.strip():

@@ -72,9 +72,16 @@ class Look:
             "markerfacecolor": self.color if self.filled else LIGHT["paper"],
         }
 
-    def plot(self, axes: Axes, x: Sequence[float], y: Sequence[float], markevery: list[int] | None = None) -> None:
-        """Draw a curve with markers."""
-        axes.plot(x, y, markevery=markevery, **self.line_style())
+    def plot(
+        self,
+        axes: Axes,
+        x: Sequence[float],
+        y: Sequence[float],
+        markevery: list[int] | None = None,
+        steps: bool = False,
+    ) -> None:
+        """Draw a curve with markers, or steps that fall behind each point."""
+        axes.plot(x, y, markevery=markevery, drawstyle="steps-post" if steps else "default", **self.line_style())
 
 
 def look(scores: Scores, group: str) -> Look:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from markupsafe import Markup
 
@@ -14,10 +15,19 @@ from condvne.reports.profile_plots import curves_plot, histogram_plot
 from condvne.reports.svg import to_svg
 
 
-def profile_page(
-    study: ProfileStudy, singles: Sequence[Sequence[str]], pairs: Sequence[Sequence[str]], caption: str
-) -> str:
-    """The page; `singles` and `pairs` are the rows of the tables as text."""
+@dataclass(frozen=True)
+class Tables:
+    """The page's tables as text: heads and rows of who is above whom (of three sets and more), rows of the others."""
+
+    matrix: tuple[list[str], list[list[str]]] | None
+    singles: Sequence[Sequence[str]]
+    pairs: Sequence[Sequence[str]]
+    caption: str
+    alone: str
+
+
+def profile_page(study: ProfileStudy, tables: Tables) -> str:
+    """The page."""
     templates = environment()
     figures = [
         Markup(to_svg(curves_plot(study, [family.key]), f"family-{k}", described(family)))
@@ -25,9 +35,9 @@ def profile_page(
     ]
     return templates.get_template("profiles.html.jinja").render(
         study=study,
-        singles=singles,
-        pairs=pairs,
-        caption=caption,
+        tables=tables,
+        crossings=len(study.singles) == 2,
+        bracketed=any(c.values != c.ceilings for f in study.families for c in f.curves),
         figures=figures,
         distances=Markup(to_svg(histogram_plot(study), "distances", _distances(study))),
         settings=list(setting_lines(study.settings)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from condvne.data.curves import CurveComparison, FamilyCurves, Parameter, Profil
 from condvne.data.listing import counted
 from condvne.data.storage import write_whole
 from condvne.reports.formatting import UNDEFINED, clean, count, listed, number, percent
-from condvne.reports.profile_page import profile_page
+from condvne.reports.profile_page import Tables, profile_page
 from condvne.reports.profile_plots import curves_plot, histogram_plot
 from condvne.reports.svg import to_png
 from condvne.reports.tables import markdown_text
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 SINGLE_HEADS = ("set", "items", "distinct", "average distance", "relative contrast of distances")
 PAIR_HEADS = ("pair", "scores", "verdict", "crossings", "first above", "so in half-samples")
+ALONE = "One set alone: there is nothing to compare."
 CSV_COLUMNS = ("family", "parameter", "value_of_parameter", "set", "value", "ceiling", "lower", "upper")
 
 
@@ -68,21 +70,51 @@ def _pair_row(family: FamilyCurves, found: CurveComparison) -> list[str]:
     ]
 
 
+def matrix_rows(study: ProfileStudy) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of who is above whom: the families in which the row's set is above the column's, where decided."""
+    names = [single.group for single in study.singles]
+    heads = ["set", *(f"above {clean(name)}" for name in names)]
+    return heads, [[clean(a), *(_won(study, a, b) for b in names)] for a in names]
+
+
+def _won(study: ProfileStudy, a: str, b: str) -> str:
+    """In which families a is above b in enough of the half-samples."""
+    won = [f.title for f in study.families for c in f.comparisons if _decided(study, c, a, b)]
+    if len(won) == len(study.families) > 1:
+        return f"all {len(won)}"
+    return ", ".join(won) or UNDEFINED
+
+
+def _decided(study: ProfileStudy, found: CurveComparison, a: str, b: str) -> bool:
+    verdict = {(found.first, found.second): "above", (found.second, found.first): "below"}.get((a, b))
+    sure = found.confidence is not None and found.confidence >= study.confidence
+    return sure and found.verdict == verdict
+
+
 def _share(value: float) -> str:
     return f"{100 * value:.0f} %"
 
 
 def profile_caption(study: ProfileStudy) -> str:
     """What the tables show."""
-    text = (
-        f"Items are compared by {clean(study.representation)}. A set is above another where its curve is nowhere below "
-        "on the whole grid of parameters; “first above” is the share of the grid on which the first set is above."
-    )
+    text = f"Items are compared by {clean(study.representation)}."
+    if len(study.singles) > 1:
+        text += (
+            " A set is above another where its curve is nowhere below on the whole grid of parameters; “first above” "
+            "is the share of the grid on which the first set is above."
+        )
     if study.resamples:
         text += (
-            f" Bands hold {percent(study.confidence)} of {counted(study.resamples, 'half-sample')}; the last column is "
-            "the share of pairs of half-samples with the same verdict."
+            f" Bands are the relative spread of {percent(study.confidence)} of "
+            f"{counted(study.resamples, 'half-sample')}, laid around the curve of all items."
         )
+        if len(study.singles) > 1:
+            text += " The last column is the share of pairs of half-samples with the same verdict (of a crossing: any)."
+        if len(study.singles) > 2:
+            text += (
+                " The first table names the scores that put the row’s set above the column’s in at least "
+                f"{percent(study.confidence)} of half-samples."
+            )
     bracketed = [f.title for f in study.families if any(c.values != c.ceilings for c in f.curves)]
     if bracketed:
         text += f" {listed(bracketed)} is known between bounds at some parameters."
@@ -92,7 +124,10 @@ def profile_caption(study: ProfileStudy) -> str:
 def profile_markdown(study: ProfileStudy) -> str:
     """The findings and both tables as Markdown."""
     blocks = [f"# {markdown_text(study.title)}"]
-    blocks += [markdown_text(text) for text in study.sentences]
+    if len(study.singles) > 2:
+        heads, rows = matrix_rows(study)
+        blocks.append(_markdown_table(heads, rows, len(heads)))
+    blocks += [markdown_text(text) for text in study.sentences or [ALONE]]
     blocks += [f"Read with care: {markdown_text(text)}" for text in study.warnings]
     blocks.append(_markdown_table(SINGLE_HEADS, single_rows(study), 1))
     if len(study.singles) > 1:
@@ -102,8 +137,8 @@ def profile_markdown(study: ProfileStudy) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _markdown_table(heads: tuple[str, ...], rows: list[list[str]], texts: int) -> str:
-    lines = [list(heads), ["---"] * texts + ["---:"] * (len(heads) - texts)]
+def _markdown_table(heads: Sequence[str], rows: list[list[str]], texts: int) -> str:
+    lines = [[markdown_text(head) for head in heads], ["---"] * texts + ["---:"] * (len(heads) - texts)]
     lines += [[markdown_text(text) for text in row] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -123,13 +158,16 @@ def profile_csv(study: ProfileStudy) -> str:
 
 
 def terminal_profiles(study: ProfileStudy) -> list[Table]:
-    """Both tables for the terminal."""
+    """The tables for the terminal: of three sets and more, who is above whom comes first."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     tables = []
-    shapes: list[tuple[tuple[str, ...], list[list[str]], int]] = [(SINGLE_HEADS, single_rows(study), 1)]
+    shapes: list[tuple[Sequence[str], list[list[str]], int]] = [(SINGLE_HEADS, single_rows(study), 1)]
+    if len(study.singles) > 2:
+        matrix_heads, won = matrix_rows(study)
+        shapes.insert(0, (matrix_heads, won, len(matrix_heads)))
     if len(study.singles) > 1:
         shapes.append((PAIR_HEADS, pair_rows(study), 4))
     for heads, rows, texts in shapes:
@@ -149,6 +187,11 @@ def write_profiles(study: ProfileStudy, folder: str | Path) -> None:
     write_whole(folder / "profile.csv", profile_csv(study))
     write_whole(folder / "profile.png", to_png(curves_plot(study)))
     write_whole(folder / "distances.png", to_png(histogram_plot(study)))
-    write_whole(
-        folder / "report.html", profile_page(study, single_rows(study), pair_rows(study), profile_caption(study))
+    tables = Tables(
+        matrix_rows(study) if len(study.singles) > 2 else None,
+        single_rows(study),
+        pair_rows(study),
+        profile_caption(study),
+        ALONE,
     )
+    write_whole(folder / "report.html", profile_page(study, tables))

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from condvne.core.comparison import Comparison, compare, summary_of
+from condvne.core.comparison import Comparison, compare, told
 from condvne.core.contrast import DistanceContrast, distance_contrast, saturated_share, saturation_warning
 from condvne.core.diversity import average_distance, richness
 from condvne.core.families import Energy, Family, as_family, default_grid
@@ -73,8 +73,8 @@ def profiled(
     sets = list(item_sets(features, config.metric).values())
     sizes = {items.n for items in sets}
     if len(sizes) > 1:
-        told = ", ".join(f"{items.name} {items.n}" for items in sets)
-        warnings.append(f"The sets have different numbers of items ({told}), and scores grow with that number.")
+        numbers = ", ".join(f"{items.name} {items.n}" for items in sets)
+        warnings.append(f"The sets have different numbers of items ({numbers}), and scores grow with that number.")
     families, by_pair = [], dict[tuple[str, str], list[Comparison]]()
     for k, key in enumerate(config.families):
         progress("families", k, len(config.families))
@@ -95,7 +95,7 @@ def profiled(
         singles=[_single(items) for items in sets],
         families=families,
         histograms=[_histogram(items.name, distance_contrast(items.distances)) for items in sets],
-        sentences=[_sentence(comparisons, config.confidence) for comparisons in by_pair.values()],
+        sentences=[told(comparisons, config.confidence) for comparisons in by_pair.values()],
         warnings=warnings,
         notes=notes,
         confidence=config.confidence,
@@ -105,27 +105,15 @@ def profiled(
     )
 
 
-def _sentence(comparisons: Sequence[Comparison], confidence: float) -> str:
-    """What holds between two sets, and how often half-samples say otherwise where that is not rare."""
-    if any(c.confidence is None for c in comparisons):
-        return f"{summary_of(comparisons)}. How sure that is was not examined: there are no half-samples of equal size."
-    unsure = [c for c in comparisons if c.confidence is not None and c.confidence < confidence]
-    if not unsure:
-        return f"{summary_of(comparisons)}."
-    shares = ", ".join(f"{100 * (c.confidence or 0.0):.0f} % ({c.family.title})" for c in unsure)
-    return f"{summary_of(comparisons)}. Not sure: the same verdict holds in {shares} of half-samples."
-
-
 def _features(
     config: ProfileConfig, cache: Path, progress: Progress, notes: list[str], warnings: list[str]
 ) -> dict[str, Tensor]:
     """Features (n, d) of the items drawn from each set."""
     if config.kind == "images":
         return _image_features(config, cache, progress, notes)
-    found = {}
-    for name, source in config.sets.items():
-        items = read_items(name, source, warnings)
-        found[name] = [items[k] for k in _rows(len(items), config, name, notes)]
+    whole = {name: read_items(name, source, warnings) for name, source in config.sets.items()}
+    rows = _rows({name: len(items) for name, items in whole.items()}, config, notes)
+    found = {name: [items[k] for k in rows[name]] for name, items in whole.items()}
     if config.kind == "smiles":
         return {name: fingerprints(items, config.fingerprint) for name, items in found.items()}
     assert config.encoder is not None  # checked by the configuration
@@ -139,9 +127,7 @@ def _vectors(embedder: Embedder, name: str, items: Sequence[Item]) -> Tensor:
 
 
 def _image_features(config: ProfileConfig, cache: Path, progress: Progress, notes: list[str]) -> dict[str, Tensor]:
-    places: dict[str, Source] = {}
-    digests: dict[str, list[str]] = {}
-    files: dict[str, list[str]] = {}
+    whole: dict[str, list[str]] = {}
     for name, source in config.sets.items():
         found, others = image_files(Path(source.path))
         if len(found) < 2:
@@ -149,8 +135,13 @@ def _image_features(config: ProfileConfig, cache: Path, progress: Progress, note
             raise DataError(f"{source.path}: set {name!r} has {has}; a profile needs at least two.")
         if others:
             notes.append(f"{name}: {len(others)} other files were passed over ({listed(others)})")
-        files[name] = [found[k] for k in _rows(len(found), config, name, notes)]
-        held = [(content_digest(Source(path).content()), Source(path)) for path in files[name]]
+        whole[name] = found
+    rows = _rows({name: len(found) for name, found in whole.items()}, config, notes)
+    files = {name: [found[k] for k in rows[name]] for name, found in whole.items()}
+    places: dict[str, Source] = {}
+    digests: dict[str, list[str]] = {}
+    for name, paths in files.items():
+        held = [(content_digest(Source(path).content()), Source(path)) for path in paths]
         digests[name] = [digest for digest, _ in held]
         places |= dict(held)
     chosen, device = config.image_encoder, resolved_device(config.device)
@@ -163,9 +154,15 @@ def _image_features(config: ProfileConfig, cache: Path, progress: Progress, note
     return {name: embedder.vectors(name, held, files[name], noun="images").double() for name, held in digests.items()}
 
 
-def _rows(count: int, config: ProfileConfig, name: str, notes: list[str]) -> list[int]:
-    rows = drawn(count, config.items, config.seed, name)
-    notes.append(f"{name}: {len(rows)} of {count} items")
+def _rows(counts: Mapping[str, int], config: ProfileConfig, notes: list[str]) -> dict[str, list[int]]:
+    """Which items of each set are taken: as many of each as asked for or, at equal sizes, as the smallest set has."""
+    least = min(counts.values())
+    wanted = config.items if not config.equal_sizes else min(config.items or least, least)
+    rows = {name: drawn(count, wanted, config.seed, name) for name, count in counts.items()}
+    smallest = config.equal_sizes and wanted == least and len(set(counts.values())) > 1
+    for name, count in counts.items():
+        reason = ", as many as the smallest set has" if smallest and count > least else ""
+        notes.append(f"{name}: {len(rows[name])} of {counted(count, 'item')}{reason}")
     return rows
 
 
@@ -187,12 +184,12 @@ def _usable(key: FamilyName, config: ProfileConfig, sets: Sequence[ItemSet], war
     if copies and config.epsilon is None:
         if len(config.families) == 1:
             raise DataError(
-                f"no energy is left of sets with copies, at distance zero, in {listed(copies)}; give epsilon, a least "
-                "distance, or another family."
+                f"energy has no value where items are at distance zero, as in {listed(copies)} (copies, or equal to "
+                "the encoder); give epsilon, a least distance, or another family."
             )
         warnings.append(
-            f"Energy was left out, since there are copies, at distance zero, in {listed(copies)}; give epsilon, a "
-            "least distance, to keep it."
+            f"Energy was left out, since items of {listed(copies)} are at distance zero, copies or equal to the "
+            "encoder; give epsilon, a least distance, to keep it."
         )
         return None
     return replace(family, epsilon=config.epsilon)
@@ -256,7 +253,10 @@ def _comparison(found: Comparison) -> CurveComparison:
         above=found.share_above,
         below=found.share_below,
         undecided=found.share_undecided,
+        lead_above=found.lead_above,
+        lead_below=found.lead_below,
         confidence=found.confidence,
+        support=None if found.support is None else dict(found.support),
     )
 
 

@@ -10,10 +10,12 @@ import pytest
 import torch
 
 import condvne as cv
-from condvne.core.comparison import Comparison
+from condvne.core.comparison import Comparison, told
 from condvne.core.families import FAMILIES, as_family
 from condvne.core.profiles import Profile
 from tests.references import double, points
+
+UNKNOWN = "How sure that is was not examined: there are no half-samples of equal size."
 
 
 def line(name: str, *at: float) -> cv.ItemSet:
@@ -52,7 +54,8 @@ def test_figure_1_of_the_paper() -> None:
     assert crossing.before == "B"
     assert (
         found.sentence
-        == f"A and B: magnitude crosses at t = {low:.3g}. A has 3 items and B 2: scores grow with the number of "
+        == f"A and B: magnitude crosses at t = {low:.3g} (A above at 24 % of the scales, by up to 50 %; B above at "
+        f"76 % of the scales, by up to 19 %). {UNKNOWN} A has 3 items and B 2: scores grow with the number of "
         "items, so compare sets of equal size."
     )
 
@@ -66,7 +69,7 @@ def test_dominance() -> None:
         assert (found.share_above, mirrored.share_below) == (1.0, 1.0) or family == "circles"
         assert found.note is None
         assert found.confidence is None
-    assert found.sentence == mirrored.sentence == "wide above narrow for every exponent in energy."
+    assert found.sentence == mirrored.sentence == f"wide above narrow for every exponent in energy. {UNKNOWN}"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,11 @@ def test_several_crossings_are_all_listed() -> None:
     found = cv.compare(made("A", [3, 1, 3, 1]), made("B", [2, 2, 2, 2]))
     assert [c.at for c in found.crossings] == [1.5, 2.5, 3.5]
     assert [c.before for c in found.crossings] == ["A", "B", "A"]
-    assert found.sentence == "A and B: Circles crosses at τ = 1.5, τ = 2.5 and τ = 3.5."
+    assert found.sentence == (
+        "A and B: Circles crosses at τ = 1.5, τ = 2.5 and τ = 3.5 (A above at 50 % of the thresholds, by up to 50 %; B "
+        f"above at 50 % of the thresholds, by up to 100 %). {UNKNOWN}"
+    )
+    assert (found.lead_above, found.lead_below) == (0.5, 1.0)
 
 
 def test_crossings_are_interpolated_in_the_coordinate_of_the_family() -> None:
@@ -121,7 +128,10 @@ def test_confidence_is_the_share_of_half_samples() -> None:
     found = cv.compare(a, b)
     assert found.support == {"above": 0.25, "below": 0.25, "equal": 0.25, "crosses": 0.25}
     assert found.confidence == 0.25
-    assert "(so in 25 % of half-samples)" in found.sentence
+    assert found.sentence == (
+        "Circles does not decide: A above on all items, but of half-samples A above in 25 %, B above in 25 %, no "
+        "difference in 25 % and a crossing in 25 %."
+    )
     assert cv.compare(a, replace(b, resample_size=5)).confidence is None
 
 
@@ -158,7 +168,9 @@ def test_one_sentence_for_several_families() -> None:
     assert [(c.lower, c.upper, c.before) for c in of_circles] == [(0.5, 7.5, "even")]
     assert found.sentence == (
         "even above pairs for every exponent in energy; "
-        f"magnitude crosses at t = {of_magnitude[0].at:.3g}; Circles crosses at τ = {of_circles[0].at:.3g}."
+        f"magnitude crosses at t = {of_magnitude[0].at:.3g} (even above at 38 % of the scales, by up to 44 %; pairs "
+        f"above at 62 % of the scales, by up to 7.3 %); Circles crosses at τ = {of_circles[0].at:.3g} (even above at "
+        f"14 % of the thresholds, by up to 100 %; pairs above at 43 % of the thresholds, by up to 100 %). {UNKNOWN}"
     )
 
 
@@ -191,9 +203,37 @@ def test_sets_with_a_bandwidth_each_cannot_be_compared() -> None:
         cv.compare_sets(a, b, ["circles"])
 
 
-def test_no_families() -> None:
-    with pytest.raises(cv.InputError, match="no families"):
-        cv.compare_sets(line("A", 0, 1), line("B", 0, 1), [])
+@pytest.mark.parametrize("given", [[], ["circles", "circles"]])
+def test_no_families_or_one_twice(given: list[Any]) -> None:
+    with pytest.raises(cv.InputError, match="one or more, each once"):
+        cv.compare_sets(line("A", 0, 1), line("B", 0, 1), given)
+
+
+def test_one_family_by_its_name() -> None:
+    found = cv.compare_sets(line("A", 0, 1), line("B", 0, 2), "magnitude")
+    assert [c.family.title for c in found.comparisons] == ["magnitude"]
+    assert found.comparisons[0].confidence is None  # half-samples of one item have no distances
+
+
+def test_what_half_samples_confirm_comes_first() -> None:
+    """An undecided family takes nothing away from the doubts about another."""
+    draws = double([[2, 2], [1, 1], [2, 2], [1, 1]])
+    options: dict[str, Any] = {"replicates": draws, "resample_size": 4}
+    below: dict[str, Any] = {"replicates": double([[1, 1]] * 4), "resample_size": 4}
+    doubtful = cv.compare(made("A", [3, 2], **options), made("B", [2, 1], **below))
+    open_one = cv.compare(made("A", [3, 2], [4, 4], **options), made("B", [3, 1], [4, 3], **below))
+    assert open_one.verdict == "undecided"
+    assert open_one.confidence is None
+    assert told([doubtful, open_one]) == (
+        "A and B: Circles is undecided at 100 % of the thresholds. Circles does not decide: A above on all items, but "
+        "of half-samples A above in 50 % and no difference in 50 %."
+    )
+    assert told([doubtful, open_one], level=0.4).startswith("A above B for every threshold in Circles; Circles is")
+
+
+def test_a_copy_under_energy_is_named_with_its_set() -> None:
+    with pytest.raises(cv.InputError, match=r"^B: items 0 and 1 are at distance 0"):
+        cv.compare_sets(line("A", 0, 1, 2), line("B", 1, 1, 2), ["energy"], resamples=0)
 
 
 def test_equal_names_are_told_apart() -> None:

@@ -64,7 +64,7 @@ def test_grids_where_nothing_moves() -> None:
     assert saturated_share(low) == (0.6, 0.2)
     assert saturation_warning(low) == (
         "The Circles profile of cloud is saturated: 60 % of its thresholds score nearly all 30 items and 20 % of its "
-        "thresholds score nearly one item; choose a grid where the curve moves (default_grid does, from the distances)."
+        "thresholds score nearly one item; only the rest of the grid can tell sets apart."
     )
     far = cv.profile(items(), "magnitude", [1e-5, 1e-4, 1.0], resamples=0)
     assert "67 % of its scales score nearly one item;" in str(saturation_warning(far))

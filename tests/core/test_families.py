@@ -53,6 +53,15 @@ def test_thresholds_of_few_distances_are_all_of_them() -> None:
     assert default_grid("circles", line) == (1.0, 2.0, 3.0)
 
 
+def test_thresholds_reach_where_few_distances_are() -> None:
+    """Twenty near items, and a set of three far ones: the stretch between is seen."""
+    near, far = cv.ItemSet(cv.distances(points(20, 3, 0) / 100)), cv.ItemSet(cv.distances(points(4, 3, 1)))
+    grid = default_grid("circles", near, far, points=41)
+    assert len(grid) == 41
+    distances = far.checked.pairs.tolist()
+    assert sum(tau > 0.1 for tau in grid) == sum(d > 0.1 for d in distances) == 6
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_curves_are_the_scores(family: Any) -> None:
     one = items(20)

@@ -58,8 +58,15 @@ def test_a_subset_keeps_what_belongs_to_it() -> None:
         (lambda: cv.ItemSet(torch.zeros(3, 3), torch.eye(2), name="x"), r"x: similarities have shape \(2, 2\)"),
         (lambda: cv.ItemSet(torch.zeros(3, 3), 2 * torch.eye(3)), "diagonal of K must be 1"),
         (lambda: cv.item_sets({}), "no sets of items"),
+        (lambda: cv.item_sets({"a": points(5, 4, 0), "b": points(5, 7, 0)}), "one width d, but have a 4, b 7"),
+        (lambda: cv.item_sets({"a": torch.rand(5, 4, 2)}, "euclidean"), r"a must have shape \(n, d\)"),
     ],
 )
 def test_sets_that_cannot_be(make: Any, complaint: str) -> None:
     with pytest.raises(cv.InputError, match=complaint):
         make()
+
+
+def test_nested_lists_are_distances_too() -> None:
+    items = cv.ItemSet([[0, 1], [1, 0]], [[1, 0.5], [0.5, 1]])  # type: ignore[arg-type]
+    assert items.subset(torch.tensor([1, 0])).distances.tolist() == [[0, 1], [1, 0]]

@@ -111,3 +111,9 @@ def test_gradients() -> None:
 def test_bad_input(labels: Any, options: Any, complaint: str) -> None:
     with pytest.raises(cv.InputError, match=complaint):
         cv.partition(torch.eye(3), labels, **options)
+
+
+def test_rows_are_no_labels() -> None:
+    for labels in (torch.zeros(6, 2), [[1]] * 6):
+        with pytest.raises(cv.InputError, match="conditions must be labels"):
+            cv.partition(torch.eye(6), labels)  # type: ignore[arg-type]

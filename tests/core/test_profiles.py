@@ -63,7 +63,9 @@ def test_bands_have_the_spread_of_fresh_samples(family: Any, parameter: float) -
     ("options", "complaint"),
     [
         ({"resamples": 1}, "cloud: 1 resamples of 5 of 10 items give no band"),
-        ({"resamples": -1}, "give no band"),
+        ({"resamples": -1}, "resamples must be a whole number"),
+        ({"resamples": 2.5}, "resamples must be a whole number"),
+        ({"resample_size": 10}, "fewer than there are"),
         ({"resample_size": 1}, "of 1 of 10 items"),
         ({"resample_size": 11}, "of 11 of 10 items"),
         ({"confidence": 1.0}, "confidence must lie between 0 and 1"),

@@ -16,6 +16,7 @@ import condvne as cv
 from condvne.cli import app
 from condvne.data.config.profile import ProfileConfig, load_profile_config
 from condvne.data.curves import ProfileStudy
+from condvne.reports.profiles import matrix_rows, profile_caption
 from condvne.tasks.profiles import profiled
 from tests.images import save_image
 
@@ -82,18 +83,17 @@ def test_crossing_curves_are_said_with_their_parameters() -> None:
     assert comparison.crossings[-1].lower == pytest.approx(0.2)
     assert comparison.crossings[-1].upper == 6.0
     assert found.sentences[0].startswith("clustered and even: Circles crosses at τ = ")
+    assert found.sentences[0].endswith("Of half-samples for Circles, even above in 55 % and clustered above in 45 %.")
 
 
 def test_copies_leave_energy_out_unless_a_least_distance_is_given() -> None:
     features = {"copies": ROW[[0, 0, 1, 2], None], "others": ROW[:4, None]}
     found = study(features)
     assert [family.key for family in found.families] == ["vendi", "magnitude", "circles"]
-    assert any(
-        "Energy was left out, since there are copies" in text and "in copies;" in text for text in found.warnings
-    )
+    assert any("Energy was left out, since items of copies are at distance zero" in text for text in found.warnings)
     assert "energy" in [family.key for family in study(features, epsilon=0.01).families]
     assert found.singles[0].richness == 3
-    with pytest.raises(cv.DataError, match="no energy is left of sets with copies, at distance zero, in copies; give"):
+    with pytest.raises(cv.DataError, match="energy has no value where items are at distance zero, as in copies"):
         study(features, families=["energy"])
 
 
@@ -166,7 +166,7 @@ def test_molecules_by_fingerprints(tmp_path: Path) -> None:
         ('{"a": "x"}\n{"a": " "}\n', ["--columns", "a"], "set 'table' has 1 item; a profile needs at least two"),
         ('{"a": "x"}\n{"a": "x"}\n', ["--columns", "a"], "all items are equal"),
         ('{"a": "x"}\n{"a": "y"}\n', ["--columns", "a", "--distance", "tanimoto"], "tanimoto is the distance of"),
-        ('{"a": ["x", "z"]}\n{"a": "y"}\n', ["--columns", "a", "a"], "two sets would have one name"),
+        ('{"a": ["x", "z"]}\n{"a": "y"}\n', ["--columns", "a", "a"], "two sets would be named a"),
     ],
 )
 def test_files_that_cannot_be_profiled_are_refused(
@@ -247,9 +247,12 @@ def test_molecules_and_texts_are_not_mixed_up(tmp_path: Path) -> None:
 def test_what_pandas_writes_for_nothing_and_empty_cells_are_warned_of(tmp_path: Path) -> None:
     table = lines(tmp_path / "t.csv", ["text,other", "one,x", "nan,y", ",z", "two,w"])
     found, output = run(tmp_path, str(table), "--columns", "text", "--encoder", "hashed_ngrams", "--resamples", "0")
-    assert f"t: 1 items read nan and count as texts ({table}:3); empty them where nothing is meant." in found.warnings
-    assert f"t: 1 items without a visible character were left out ({table}:4)." in found.warnings
-    assert "Read with care: t: 1 items read nan" in output
+    assert (
+        f"t: counted as texts though they read nan: 1 item ({table}:3); empty them where nothing is meant."
+        in found.warnings
+    )
+    assert f"t: left out, without a visible character: 1 item ({table}:4)." in found.warnings
+    assert "Read with care: t: counted as texts" in output
 
 
 def test_a_verdict_that_half_samples_turn_is_said_to_be_unsure() -> None:
@@ -259,5 +262,55 @@ def test_a_verdict_that_half_samples_turn_is_said_to_be_unsure() -> None:
     (comparison,) = found.families[0].comparisons
     assert comparison.confidence is not None
     assert comparison.confidence < 0.95
-    share = f"{100 * comparison.confidence:.0f} % (Vendi)"
-    assert found.sentences[0].endswith(f" Not sure: the same verdict holds in {share} of half-samples.")
+    assert comparison.support is not None
+    assert comparison.support[comparison.verdict] == comparison.confidence
+    assert sum(comparison.support.values()) == pytest.approx(1)
+    share = f"{100 * comparison.confidence:.0f} %"
+    assert found.sentences[0].startswith("Vendi does not decide: a above on all items, but of half-samples a above in ")
+    assert f"a above in {share}" in found.sentences[0]
+
+
+def test_larger_sets_are_drawn_down_to_the_smallest_unless_told_otherwise(tmp_path: Path) -> None:
+    many = lines(tmp_path / "many.txt", [f"line {i} of many" for i in range(30)])
+    few = lines(tmp_path / "few.txt", [f"text {i}" for i in range(8)])
+    options = ["--encoder", "hashed_ngrams", "--resamples", "0", "--items", "0"]
+    found, _ = run(tmp_path, str(many), str(few), *options)
+    assert [single.n for single in found.singles] == [8, 8]
+    assert "many: 8 of 30 items, as many as the smallest set has" in found.notes
+    assert "few: 8 of 8 items" in found.notes
+    assert not any("different numbers" in text for text in found.warnings)
+    found, _ = run(tmp_path / "unequal", str(many), str(few), *options, "--unequal")
+    assert [single.n for single in found.singles] == [30, 8]
+    assert any("different numbers of items (many 30, few 8)" in text for text in found.warnings)
+
+
+def test_groups_of_a_long_table_become_sets(tmp_path: Path) -> None:
+    rows = [{"text": f"text {i}", "model": "ab"[i % 2]} for i in range(12)]
+    table = lines(tmp_path / "long.jsonl", [json.dumps(row) for row in rows])
+    options = ["--encoder", "hashed_ngrams", "--resamples", "0", "--columns", "text"]
+    found, _ = run(tmp_path, str(table), *options, "--group", "model")
+    assert [(single.group, single.n) for single in found.singles] == [("a", 6), ("b", 6)]
+    alone, output = run(tmp_path / "one", str(table), *options)
+    assert [single.group for single in alone.singles] == ["long"]
+    assert "One set alone: there is nothing to compare." in " ".join(output.split())
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    for folder in ("x", "y"):
+        (tmp_path / folder).mkdir()
+        lines(tmp_path / folder / "out.txt", [f"{folder} {i}" for i in range(5)])
+    sources = [str(tmp_path / folder / "out.txt") for folder in "xy"]
+    found, _ = run(tmp_path, *sources, "--encoder", "hashed_ngrams", "--resamples", "0")
+    assert [single.group for single in found.singles] == ["x/out", "y/out"]
+
+
+def test_who_is_above_whom_of_several_sets(tmp_path: Path) -> None:
+    found = study({"wide": 3 * ROW[:, None], "narrow": ROW[:, None], "copy": ROW[:, None]})
+    heads, rows = matrix_rows(found)
+    assert heads == ["set", "above wide", "above narrow", "above copy"]
+    assert rows == [
+        ["wide", "–", "all 4", "all 4"],
+        ["narrow", "–", "–", "–"],
+        ["copy", "–", "–", "–"],
+    ]
+    assert "in at least 95\xa0% of half-samples" in profile_caption(found)

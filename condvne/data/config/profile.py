@@ -41,6 +41,7 @@ class ProfileConfig(Settings):
     kind: Kind
     sets: dict[str, ItemSource] = Field(min_length=1)
     items: int | None = Field(default=50, ge=3)  # of each set, drawn at random; null for all
+    equal_sizes: bool = True  # of larger sets, draw no more than the smallest has: scores grow with the number of items
     encoder: Encoder | None = None  # of texts
     image_encoder: ImageEncoderChoice | None = None
     decoding: Decoding = Decoding()  # of images

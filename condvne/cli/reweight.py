@@ -15,7 +15,10 @@ from condvne.data.config.reweight import ReweightConfig
 from condvne.errors import ConfigError
 from condvne.ranks import SINGLE
 
-OPTIONS = {"settings": "--lam, --target", "num_features": "--features", "lam": "--lam", "target": "--target"}
+OPTIONS = {"settings": "--lam, --target", "num_features": "--features", "lam": "--lam", "target": "--target"} | {
+    "resample": "--resample",
+    "probe": "--probe",
+}
 
 
 def reweight(
@@ -33,6 +36,16 @@ def reweight(
     prior: Annotated[
         str | None, typer.Option(help="Field of the candidates' weights before; default equal.", show_default=False)
     ] = None,
+    resample: Annotated[
+        int | None,
+        typer.Option(help="Outputs a prompt drawn by the new weights into resampled.jsonl.", show_default=False),
+    ] = None,
+    probe: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Show where the mass went: a number of prompts, those that moved most, or ids.", show_default=False
+        ),
+    ] = None,
     folder: Annotated[
         Path | None, typer.Option(help="Folder for the result; default runs/reweight-FILE.", show_default=False)
     ] = None,
@@ -48,7 +61,8 @@ def reweight(
 ) -> None:
     """Move the candidates' weights towards more conditional diversity, with a certificate; then score both.
 
-    Give one of --lam and --target. `reweighted.jsonl` holds the rows with their weights.
+    Give one of --lam and --target. `reweighted.jsonl` holds the rows with their weights, `reweighting.md` what was
+    reached.
     """
     raw = {
         "file": str(file),
@@ -59,6 +73,8 @@ def reweight(
         "lam": lam,
         "target": _target(target),
         "num_features": features,
+        "resample": resample,
+        "probe": _probe(probe),
         "seed": seed,
         "device": device,
         "encoder": {"kind": "hashed_ngrams"} if encoder == "hashed_ngrams" else {"path": encoder},
@@ -67,14 +83,17 @@ def reweight(
     }
     settings = validate(ReweightConfig, raw, "options", OPTIONS)
     folder = folder or Path("runs") / f"reweight-{file.name.split('.')[0]}"
-    from condvne.reports.reweighting import reweighting_lines
+    from condvne.reports.reweighting import reweighting_lines, terminal_weighted, write_reweighting
     from condvne.tasks.reweighting import reweight_table
 
     hide_loading_bars()
     with display(SINGLE) as report:
         found, scores = reweight_table(settings, folder, progress=report)
     present(scores, folder)
+    write_reweighting(found, scores, folder)
     console = Console()
+    if reference is not None:
+        console.print(terminal_weighted(found))
     for line in reweighting_lines(found):
         console.print(line, markup=False)
     console.print(f"Weights: {folder / 'reweighted.jsonl'}", markup=False)
@@ -87,3 +106,10 @@ def _target(given: str | None) -> float | str | None:
         return float(given)
     except ValueError:
         raise ConfigError(f"--target: must be a number of nats or `reference`, not {given!r}.") from None
+
+
+def _probe(given: list[str] | None) -> int | list[str] | None:
+    """One number alone is how many; everything else are ids."""
+    if not given:
+        return None
+    return int(given[0]) if len(given) == 1 and given[0].isascii() and given[0].isdigit() else given

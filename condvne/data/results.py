@@ -214,23 +214,3 @@ class TemperatureStudy(Result):
     rows: list[TemperatureRow]
     match: TemperatureMatch | None
     notes: list[str]
-
-
-class Reweighting(Result):
-    """What the projection of candidates did (`reweighting.json`); entropies are of the sketch it worked on, in nats."""
-
-    lam: float | None  # None where entropy alone counts, since the target is out of reach
-    target: float | None  # conditional entropy asked for
-    reached: bool
-    largest: float | None  # conditional entropy that any weights reach, where the search had to know
-    before: float  # conditional entropy under the weights before
-    after: float
-    certificate: float  # the objective is at most this much above its minimum
-    relative_certificate: float  # over λ log M; 0 where λ is 0
-    iterations: int
-    converged: bool
-    distance: float  # of the mean features, maximum mean discrepancy
-    divergence: float  # mean Kullback-Leibler divergence of a condition's weights from those before, nats
-    candidates_before: float  # effective number of candidates a condition, exp of the entropy of its weights, mean
-    candidates_after: float
-    num_features: int

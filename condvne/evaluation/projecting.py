@@ -132,11 +132,10 @@ class PairFeatures:
             target=None if aim.target is None else aim.target + self.of_conditions,
         )
 
-    def effective_candidates(self, weights: Tensor) -> float:
-        """Mean over conditions of exp of the entropy of a condition's weights."""
+    def effective_candidates(self, weights: Tensor) -> Tensor:
+        """exp of the entropy of each condition's weights, (N,)."""
         terms = torch.special.entr(weights.double().to(self.owners.device))
-        parts = torch.zeros(len(self.x), dtype=terms.dtype, device=terms.device).index_add(0, self.owners, terms)
-        return float(parts.exp().mean())
+        return torch.zeros(len(self.x), dtype=terms.dtype, device=terms.device).index_add(0, self.owners, terms).exp()
 
 
 def _entropy(features: Tensor) -> float:

@@ -99,6 +99,7 @@ def _dumbbells(axes: Axes, probe: Probe, rows: int) -> None:
     axes.set_yticks(range(len(chosen)), labels=[shortened(output.text, 24) for output in chosen])
     axes.tick_params(axis="y", labelsize=6)
     axes.set_ylim(rows - 0.5, -0.5)
+    axes.set_xlim(left=0.0)
     left_out = len(probe.outputs) - len(chosen)
     more = f"; {count(left_out)} that moved less are left out" if left_out else ""
     axes.set_xlabel(f"mass before (open) and after (filled){more}", labelpad=1)

@@ -154,10 +154,10 @@ def _points(axes: Axes, cells: list[tuple[str, Cell | None, Look]], n: int) -> N
         axes.errorbar(cell.mean, y, xerr=cell.std or 0.0, color=style.color, linewidth=1.1)
         style.plot(axes, [cell.mean], [y])
         told = number(cell.mean) if cell.gap is None else f"{number(cell.mean)}  Δ {_delta(cell)}"
-        axes.annotate(told, (cell.mean, y), (0, 6), textcoords="offset points", size=6.5, ha="center", va="bottom")
+        axes.text(0.0, y - 0.16, told, transform=axes.get_yaxis_transform(), size=6.5, va="bottom")
     axes.set_yticks(range(len(cells)), labels=[shortened(name, 16) for name, _, _ in cells])
     axes.set_ylim(len(cells) - 0.5, -0.8)
-    axes.margins(x=0.4)
+    axes.margins(x=0.15)
     axes.set_xlabel(f"score at n = {count(n)}", labelpad=1)
 
 

@@ -204,6 +204,21 @@ class TemperatureMatch(Result):
     generations: int
 
 
+class TemperatureReweighting(Result):
+    """Candidates of one temperature, reweighted until draws, one a prefix, are as diverse as the training text."""
+
+    candidates: int  # a prefix
+    temperature: float
+    before: float  # conditional entropy of equally weighted draws minus the training text's, nats
+    difference: float  # of draws by the weights
+    reached: bool  # within the tolerance asked for
+    above: bool  # the draws were above the text before, so the weights were left
+    lam: float  # λ of the projection; 0 where the weights were left
+    share: float  # of the way from equal weights to the projection's
+    certificate: float  # the projection's objective is at most this many λ log M above its minimum
+    effective_candidates: float  # a prefix, exp of the entropy of its weights, mean
+
+
 class TemperatureStudy(Result):
     """What `condvne temperature` found (`temperature.json`)."""
 
@@ -213,4 +228,5 @@ class TemperatureStudy(Result):
     neighbours: int
     rows: list[TemperatureRow]
     match: TemperatureMatch | None
+    reweighting: TemperatureReweighting | None = None
     notes: list[str]

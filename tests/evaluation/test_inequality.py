@@ -25,14 +25,14 @@ def gram_of(x: Tensor, y: Tensor, owners: Tensor, kernels: tuple[cv.Kernel, cv.K
     return kernels[0].gram(x[owners].double()) * kernels[1].gram(y.double())
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_it_holds_for_mixtures_of_the_candidates_that_meet_the_target(seed: int) -> None:
     x, y, owners, kernels = problem(seed)
     prior = torch.softmax(2 * torch.randn(N, M, generator=torch.Generator().manual_seed(seed)).double(), 1).flatten()
     mixture = torch.full((N * M,), 1 / M, dtype=torch.float64)  # more diverse than the prior
     gram = gram_of(x, y, owners, kernels)
     top = project_kernel(gram, owners, lam=0.0, prior=mixture).entropy
-    found = project_kernel(gram, owners, target=top - 0.01, prior=prior, tolerance=1e-7, max_iterations=500)
+    found = project_kernel(gram, owners, target=top - 0.01, prior=prior, tolerance=1e-6, max_iterations=200)
     assert found.reached
     reference = OutputGroup(y, owners, mixture)
     result = theorem_one(x, kernels, OutputGroup(y, owners, prior), found.weights, reference, N, EXACT)

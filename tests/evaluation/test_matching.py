@@ -10,7 +10,7 @@ import condvne as cv
 from condvne.evaluation.matching import Matched, matched_weights
 from condvne.evaluation.projecting import PairFeatures
 
-N, M = 30, 6
+N, M = 20, 6
 PRIOR = torch.full((N * M,), 1 / M, dtype=torch.float64)
 
 

@@ -260,3 +260,14 @@ def test_effective_candidates_are_counted_by_prompt(tmp_path: Path) -> None:
     assert found.effective.edges[-1] == 4
     assert sum(found.effective.before) == sum(found.effective.after) == 12
     assert found.effective.before[-1] == 12  # four equal weights everywhere
+
+
+def test_features_beyond_the_memory_share_lie_in_a_file_and_give_the_same(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", rows=80)  # more candidates than features
+    held, _ = run(file, tmp_path / "held", lam=1.0)
+    mapped, scores = run(file, tmp_path / "mapped", lam=1.0, memory_share=0.0)
+    assert (held.mapped, mapped.mapped) == (False, True)
+    assert any("were read from a file" in note for note in scores.notes)
+    for a, b in zip(stored(tmp_path / "held"), stored(tmp_path / "mapped"), strict=True):
+        assert a["weights"] == pytest.approx(b["weights"], abs=1e-10)
+    assert not list((tmp_path / "mapped").glob("*.bin*"))

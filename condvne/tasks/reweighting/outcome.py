@@ -34,6 +34,8 @@ def projected(
         (embedded.kernel_x, embedded.kernel_y),
         num_features=config.num_features,
         seed=config.seed,
+        scratch=folder,
+        memory_share=config.memory_share,
     )
     target = config.target
     if target == "reference":
@@ -60,6 +62,7 @@ def projected(
         candidates_before=float(effective[0].mean()),
         candidates_after=float(effective[1].mean()),
         num_features=config.num_features,
+        mapped=features.mapped,
         effective=_histogram(*effective),
     )
     return summary, weights

@@ -80,6 +80,8 @@ def reweight_table(config: ReweightConfig, folder: Path, *, progress: Progress) 
         found, weights = projected(config, candidates, embedded, run.path)
         progress("projecting", 1, 1)
         notes.append(told(found))
+        if found.mapped:
+            notes.append("the features were larger than memory_share of the free memory and were read from a file")
         if config.target == "reference":
             notes.append(NOT_EQUAL)
         if config.reference is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,6 @@ from condvne.ranks import SINGLE
 
 OPTIONS = {"settings": "--lam, --target", "num_features": "--features", "lam": "--lam", "target": "--target"} | {
     "resample": "--resample",
-    "probe": "--probe",
     "memory_share": "--memory-share",
 }
 
@@ -108,13 +108,20 @@ def _target(given: str | None) -> float | str | None:
     if given is None or given == "reference":
         return given
     try:
-        return float(given)
+        nats = float(given)
     except ValueError:
-        raise ConfigError(f"--target: must be a number of nats or `reference`, not {given!r}.") from None
+        nats = math.nan
+    if not 0 <= nats < math.inf:
+        raise ConfigError(f"--target: must be a number of nats, at least 0, or `reference`, not {given!r}.")
+    return nats
 
 
 def _probe(given: list[str] | None) -> int | list[str] | None:
     """One number alone is how many; everything else are ids."""
     if not given:
         return None
-    return int(given[0]) if len(given) == 1 and given[0].isascii() and given[0].isdigit() else given
+    if len(given) > 1 or not (given[0].isascii() and given[0].isdigit()):
+        return given
+    if int(given[0]) == 0:
+        raise ConfigError("--probe: must be at least 1 prompt, or ids, not 0.")
+    return int(given[0])

@@ -303,5 +303,7 @@ def _divergence(p: Tensor, q: Tensor) -> Tensor:
 
 
 def _certificate(prompts: Prompts, point: Point, slope: Tensor) -> float:
-    gaps = prompts.sums(slope * point.weights) - prompts.smallest(slope)
+    # Candidates of weight 0 before keep it: what they could gain is no part of the problem.
+    free = torch.where(prompts.prior > 0, slope, math.inf)
+    gaps = prompts.sums(slope * point.weights) - prompts.smallest(free)
     return max(float((prompts.weights * gaps).sum()), 0.0)

@@ -32,6 +32,8 @@ def reweighting_lines(found: Reweighting) -> list[str]:
     if found.target is not None and not found.reached:
         aim += ", out of reach"
         aim += f" (largest {number(found.largest)})" if found.largest is not None else ""
+    if found.lam == 0:
+        aim += ", weights unchanged" if found.target is None else ", not above what there is: weights unchanged"
     certificate = f"certified within {found.relative_certificate:.1e} λ log M of the optimum"
     lines = [
         f"{aim}: conditional entropy {number(found.before)} → {number(found.after)} nats on the sketch of "

@@ -246,6 +246,16 @@ def test_a_mapped_file_of_single_precision_gives_the_same_weights(tmp_path: Path
     assert from_file.certificate == pytest.approx(from_memory.certificate, abs=1e-10)
 
 
+def test_the_certificate_is_of_the_candidates_that_may_move() -> None:
+    z = units(6, 4, 9, seed=8)
+    prior = torch.tensor([0.5, 0.5, 0.0, 0.0], dtype=torch.float64).expand(6, 4)
+    result = cv.project(z, lam=2.0, prior=prior, **SHARP)
+    alone = cv.project(z[:, :2].contiguous(), lam=2.0, **SHARP)
+    assert result.converged
+    assert bool((result.weights[:, 2:] == 0).all())
+    torch.testing.assert_close(result.weights[:, :2], alone.weights, atol=1e-4, rtol=0)
+
+
 def test_weights_that_vanish_stay_finite() -> None:
     z = torch.zeros(1, 3, 3, dtype=torch.float64)
     z[0, 0, 0] = z[0, 1, 0] = z[0, 2, 1] = 1.0

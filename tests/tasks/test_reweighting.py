@@ -149,6 +149,7 @@ def test_ragged_sets_and_one_candidate(tmp_path: Path) -> None:
     [
         ({"p": [0.5, 0.5]}, {"prior": "p"}, cv.DataError, r"a\.jsonl:1: field 'p' must hold 4 weights"),
         ({"p": [0.5, 0.5, 0.5, 0.5]}, {"prior": "p"}, cv.DataError, r"sum to 2 instead of 1"),
+        ({"p": [True, False, False, False]}, {"prior": "p"}, cv.DataError, r"must hold 4 weights"),
         ({"p": [-0.5, 0.5, 0.5, 0.5]}, {"prior": "p"}, cv.DataError, r"none negative"),
         ({"answers": []}, {}, cv.DataError, r"without a visible character: line 1 \(id 'q0'\), field 'answers'"),
         ({"human": ["a", "b"]}, {"reference": "human"}, cv.DataError, r"q0 has 2 outputs in 'human'; give it one"),
@@ -271,3 +272,29 @@ def test_features_beyond_the_memory_share_lie_in_a_file_and_give_the_same(tmp_pa
     for a, b in zip(stored(tmp_path / "held"), stored(tmp_path / "mapped"), strict=True):
         assert a["weights"] == pytest.approx(b["weights"], abs=1e-10)
     assert not list((tmp_path / "mapped").glob("*.bin*"))
+
+
+def test_prompts_with_one_distinct_candidate_are_counted_and_unchanged(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", answers=["an owl"] * 3)
+    found, scores = run(file, tmp_path / "run", lam=1.0)
+    assert any("12 of 12 prompts have one distinct candidate only" in note for note in scores.notes)
+    assert all(row["weights"] == pytest.approx([1 / 3] * 3) for row in stored(tmp_path / "run"))
+    assert found.converged
+
+
+def test_equal_prompts_are_rows_of_their_own(tmp_path: Path) -> None:
+    found, _ = run(write(tmp_path / "a.jsonl", prompt="A bird?"), tmp_path / "run", lam=1.0)
+    assert found.after > found.before
+    assert all(sum(row["weights"]) == pytest.approx(1, abs=1e-12) for row in stored(tmp_path / "run"))
+
+
+def test_unchanged_weights_are_said_to_be(tmp_path: Path) -> None:
+    low, _ = run(write(tmp_path / "a.jsonl"), tmp_path / "low", target=0.0)
+    assert "not above what there is: weights unchanged" in reweighting_lines(low)[0]
+
+
+def test_weights_that_underflow_stay_finite(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", p=[1.0, 0.0, 0.0, 1e-300])
+    found, _ = run(file, tmp_path / "run", lam=100.0, prior="p", probe=1)
+    assert found.after > found.before
+    assert found.probes[0].divergence > 100

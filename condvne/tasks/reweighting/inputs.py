@@ -97,7 +97,7 @@ def _prior(config: ReweightConfig, table: OutputTable) -> Tensor:
     found = []
     for texts, (where, fields) in zip(lists, rows, strict=True):
         given = fields.get(config.prior)
-        numbers = isinstance(given, list) and all(isinstance(w, int | float) and w >= 0 for w in given)
+        numbers = isinstance(given, list) and all(type(w) in (int, float) and w >= 0 for w in given)
         if not isinstance(given, list) or not numbers or len(given) != len(texts):
             raise DataError(
                 f"{where}: field {config.prior!r} must hold {len(texts)} weights, none negative, one a candidate."

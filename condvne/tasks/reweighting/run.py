@@ -79,7 +79,7 @@ def reweight_table(config: ReweightConfig, folder: Path, *, progress: Progress) 
         progress("projecting", 0, 1)
         found, weights = projected(config, candidates, embedded, run.path)
         progress("projecting", 1, 1)
-        notes.append(told(found))
+        notes.extend([*_alone(candidates), told(found)])
         if found.mapped:
             notes.append("the features were larger than memory_share of the free memory and were read from a file")
         if config.target == "reference":
@@ -102,6 +102,13 @@ def reweight_table(config: ReweightConfig, folder: Path, *, progress: Progress) 
         write_whole(run.path / "reweighting.json", found.model_dump_json(indent=2) + "\n")
         write_whole(run.path / "scores.json", scores.model_dump_json(indent=2) + "\n")
         return found, scores
+
+
+def _alone(candidates: Candidates) -> list[str]:
+    single = sum(len(set(texts)) == 1 for texts in candidates.texts)
+    if not single:
+        return []
+    return [f"{single} of {len(candidates.texts)} prompts have one distinct candidate only: nothing can move there"]
 
 
 def _with_kernels(config: ReweightConfig, candidates: Candidates, notes: list[str], warnings: list[str]) -> Embedded:

@@ -142,7 +142,7 @@ def main(
         for row in ("before", "after", "temperature"):
             columns = found[str(n)][0][row]
             told = {c: _told([seed[row][c] for seed in found[str(n)]]) for c in columns}
-            console.print(f"| {n} | {row} | " + " | ".join(f"{c} {v}" for c, v in told.items()) + " |")
+            print(f"| {n} | {row} | " + " | ".join(f"{c} {v}" for c, v in told.items()) + " |")
         out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 

@@ -133,7 +133,7 @@ class FeatureCandidates(Candidates):
             weighted = Z * q[rows, None].to(Z)
             C += (weighted.mT @ Z).to(q)
             mean += weighted.sum(0, dtype=q.dtype)
-        values, *vectors = _spectrum((C + C.mT) / 2, curved)
+        values, *vectors = _spectrum(C.add_(C.mT.clone()).div_(2), curved)
         shift = mean - self.start
         context = (values, *vectors, shift) if curved else ()
         return float(shift.square().sum()), float(torch.special.entr(values).sum()), context
@@ -221,7 +221,7 @@ def descend(
     prompts = candidates.prompts
     point = candidates.at(start, objective)
     slope = candidates.gradient(point, objective)
-    best, lowest = point, _certificate(prompts, point, slope)
+    best, lowest = replace(point, context=()), _certificate(prompts, point, slope)
     values, certificates = [point.value], [lowest]
     last, eta, momentum = point.weights, 1 / objective.smoothness, 1.0
     reached = point.value
@@ -236,6 +236,7 @@ def descend(
         share, momentum = ((momentum - 1) / grown, grown) if ahead.value <= reached else (0.0, 1.0)
         reached = ahead.value
         further = _extrapolated(prompts, ahead.weights, last, share) if share > 0 else ahead.weights
+        del point  # its eigenvectors go before the next ones come
         point = candidates.at(further, objective)
         last = ahead.weights
         slope = candidates.gradient(point, objective)

@@ -25,6 +25,7 @@ from bench_engine import coverage, growth, hundred_thousand, large_exact_kernel,
 from bench_guidance import guidance
 from bench_images import images_per_second
 from bench_profiles import profiles
+from bench_projection import projection
 from bench_study import ablation, decoding
 from bench_tools import ROOT, Claim, clustered, in_process, peak_memory, seconds
 from bench_training import training
@@ -163,6 +164,7 @@ CLAIMS: dict[str, Callable[[Device], list[Claim]]] = {
     "guidance": guidance,
     "training": training,
     "profiles": profiles,
+    "projection": projection,
     "covariance": covariance_route,
     "coverage": coverage,
     "sketch": sketch_rate,

@@ -37,6 +37,22 @@ def test_score_takes_several_outputs_in_a_row_and_leaves_a_report(tmp_path: Path
     assert settings["outputs"] == ["varied", "same"]
 
 
+def test_reweight_writes_weights_draws_and_probes(tmp_path: Path) -> None:
+    rows = [{"id": f"q{i}", "prompt": f"Bird {i}?", "answers": ["an owl", "an owl", f"bird {i}"]} for i in range(12)]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    arguments = ["reweight", "mine.jsonl", "--condition", "prompt", "--outputs", "answers", "--lam", "1"]
+    more = ["--resample", "2", "--probe", "q1", "q2", "--encoder", "hashed_ngrams", "--features", "64"]
+    result = condvne(*arguments, *more, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "certified within" in result.stdout
+    folder = tmp_path / "runs" / "reweight-mine"
+    names = {"reweighted.jsonl", "resampled.jsonl", "reweighting.md", "reweighting.png", "probes.md", "probes.png"}
+    assert {path.name for path in folder.iterdir()} >= REPORTS | names
+    lines = (folder / "resampled.jsonl").read_text().splitlines()
+    assert [len(json.loads(line)["answers"]) for line in lines] == [2] * 12
+    assert (folder / "probes.md").read_text().count("## q") == 2
+
+
 def test_gap_runs_a_configuration_and_leaves_a_report(tmp_path: Path) -> None:
     config = write_config(tmp_path / "config.yaml", gap_settings(tmp_path, pairs={"count": 80}))
     result = condvne("gap", str(config), cwd=tmp_path)
@@ -65,6 +81,11 @@ def test_options_with_several_values_may_also_be_repeated() -> None:
         (["score", "mine.jsonl", "--condition", "a", "--outputs", "varied"], "mine.jsonl"),
         (["score", "mine.jsonl", "--condition", "prompt", "--outputs", "varied", "--multiplier", "0"], "multiplier"),
         (["score", "mine.jsonl", "--condition", "prompt", "--outputs", "varied", "--sizes", "99"], "99"),
+        (
+            ["reweight", "mine.jsonl", "--condition", "prompt", "--outputs", "varied", "--target", "nan"],
+            "--target: must",
+        ),
+        (["reweight", "mine.jsonl", "--condition", "prompt", "--outputs", "varied", "--probe", "0"], "--probe: must"),
     ],
 )
 def test_a_refusal_is_one_sentence_on_standard_error(

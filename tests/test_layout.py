@@ -34,6 +34,7 @@ MAY_IMPORT = {
         "data.pictures",
         "data.records",
         "data.results",
+        "data.reweighting",
         "data.storage",
         "errors",
     },

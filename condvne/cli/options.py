@@ -8,7 +8,7 @@ from typing import Any
 from typer.core import TyperCommand
 
 # options that take several values, one after another or repeated
-LISTS = ("--outputs", "--sizes", "--lexicon", "--generated", "--columns", "--families")
+LISTS = ("--outputs", "--sizes", "--lexicon", "--generated", "--columns", "--families", "--probe")
 
 
 class ManyValues(TyperCommand):

@@ -161,9 +161,10 @@ def _point(
     std = math.sqrt(_variance(spread)) if len(spread) > 1 else None
     gap = None
     base = (reference or "", metric)
-    if group != reference and base in table[n][0]:
+    half_rows = table[pool.half] if pool.half is not None else []
+    # The reference's score may be undefined on some rows only: no n-gram among the half, say.
+    if group != reference and all(base in row for row in (*table[n], *half_rows)):
         differences = [_difference(row[statistic], row[base]) for row in table[n]]
-        half_rows = table[pool.half] if pool.half is not None else []
         half_differences = [_difference(row[statistic], row[base]) for row in half_rows]
         gap = pool.interval(math.fsum(differences) / len(differences), n, differences, half_differences)
     return CurvePoint(group, metric, n, tuple(values), std, gap)

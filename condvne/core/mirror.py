@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -30,7 +30,7 @@ from condvne.core.spectral import FLOOR
 
 Step = Literal["adaptive", "theorem"]
 
-BLOCK_ENTRIES = 2**22  # feature values in flight
+BLOCK_ENTRIES = 2**20  # feature values in flight: larger blocks are no faster
 SLACK = 4.0  # relative, in units of the features' precision: differences of F below it are rounding
 GROWTH = 1.5  # of the step from one iteration to the next
 SHORTEST = 1e-12  # of a step, relative to the theorem's: then rounding alone stands in the way
@@ -103,15 +103,16 @@ class Candidates(ABC):
         self.slack = SLACK * torch.finfo(dtype).eps
 
     @abstractmethod
-    def evaluated(self, weights: Tensor) -> tuple[float, float, tuple[Tensor, ...]]:
-        """Squared distance to the prior's mean, entropy, and what the gradient needs."""
+    def evaluated(self, weights: Tensor, curved: bool) -> tuple[float, float, tuple[Tensor, ...]]:
+        """Squared distance to the prior's mean, entropy, and, with `curved`, what the gradient needs."""
 
     @abstractmethod
     def gradient(self, point: Point, objective: Objective) -> Tensor:
         """G (M,)."""
 
-    def at(self, weights: Tensor, objective: Objective) -> Point:
-        distance, entropy, context = self.evaluated(weights)
+    def at(self, weights: Tensor, objective: Objective, *, curved: bool = True) -> Point:
+        """The point at these weights; without `curved` its value alone, which needs no eigenvectors."""
+        distance, entropy, context = self.evaluated(weights, curved)
         value = objective.penalty * distance - objective.entropy * entropy
         return Point(weights, value, distance, entropy, context)
 
@@ -124,7 +125,7 @@ class FeatureCandidates(Candidates):
         self.features = features
         self.start = self._mean(prompts.mass * prompts.prior)
 
-    def evaluated(self, weights: Tensor) -> tuple[float, float, tuple[Tensor, ...]]:
+    def evaluated(self, weights: Tensor, curved: bool) -> tuple[float, float, tuple[Tensor, ...]]:
         q = self.prompts.mass * weights
         r = self.features.shape[1]
         C, mean = q.new_zeros(r, r), q.new_zeros(r)
@@ -132,20 +133,20 @@ class FeatureCandidates(Candidates):
             weighted = Z * q[rows, None].to(Z)
             C += (weighted.mT @ Z).to(q)
             mean += weighted.sum(0, dtype=q.dtype)
-        values, vectors = torch.linalg.eigh((C + C.mT) / 2)
-        values = values.clamp(min=0.0)
+        values, *vectors = _spectrum(C.add_(C.mT.clone()).div_(2), curved)
         shift = mean - self.start
-        return float(shift.square().sum()), float(torch.special.entr(values).sum()), (values, vectors, shift)
+        context = (values, *vectors, shift) if curved else ()
+        return float(shift.square().sum()), float(torch.special.entr(values).sum()), context
 
     def gradient(self, point: Point, objective: Objective) -> Tensor:
         values, vectors, shift = point.context
         log = (vectors * torch.log(values.clamp(min=FLOOR))) @ vectors.mT
-        parts = []
-        for _, Z in self._blocks():
-            along = (Z @ shift.to(Z)).to(shift)
-            curved = ((Z @ log.to(Z)) * Z).sum(1, dtype=log.dtype)
-            parts.append(2 * objective.penalty * along + objective.entropy * (curved + 1))
-        return torch.cat(parts)
+        # One result for all blocks: small ones kept between large temporaries would leave holes that memory grows by.
+        slope = shift.new_empty(len(self.features))
+        for rows, Z in self._blocks():
+            curved = (Z @ log.to(Z)).mul_(Z).sum(1, dtype=log.dtype)
+            slope[rows] = 2 * objective.penalty * (Z @ shift.to(Z)) + objective.entropy * (curved + 1)
+        return slope
 
     def _mean(self, q: Tensor) -> Tensor:
         total = q.new_zeros(self.features.shape[1])
@@ -170,14 +171,14 @@ class KernelCandidates(Candidates):
         self.gram = gram
         self.start = prompts.mass * prompts.prior
 
-    def evaluated(self, weights: Tensor) -> tuple[float, float, tuple[Tensor, ...]]:
+    def evaluated(self, weights: Tensor, curved: bool) -> tuple[float, float, tuple[Tensor, ...]]:
         q = self.prompts.mass * weights
         root = q.sqrt()
-        values, vectors = torch.linalg.eigh(root[:, None] * self.gram * root)
-        values = values.clamp(min=0.0)
+        values, *vectors = _spectrum(root[:, None] * self.gram * root, curved)
         shift = q - self.start
         distance = float((shift @ (self.gram @ shift)).clamp(min=0.0))
-        return distance, float(torch.special.entr(values).sum()), (values, vectors, shift, root)
+        context = (values, *vectors, shift, root) if curved else ()
+        return distance, float(torch.special.entr(values).sum()), context
 
     def gradient(self, point: Point, objective: Objective) -> Tensor:
         values, vectors, shift, root = point.context
@@ -220,7 +221,7 @@ def descend(
     prompts = candidates.prompts
     point = candidates.at(start, objective)
     slope = candidates.gradient(point, objective)
-    best, lowest = point, _certificate(prompts, point, slope)
+    best, lowest = replace(point, context=()), _certificate(prompts, point, slope)
     values, certificates = [point.value], [lowest]
     last, eta, momentum = point.weights, 1 / objective.smoothness, 1.0
     reached = point.value
@@ -234,13 +235,15 @@ def descend(
         grown = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
         share, momentum = ((momentum - 1) / grown, grown) if ahead.value <= reached else (0.0, 1.0)
         reached = ahead.value
-        point = candidates.at(_extrapolated(prompts, ahead.weights, last, share), objective) if share > 0 else ahead
+        further = _extrapolated(prompts, ahead.weights, last, share) if share > 0 else ahead.weights
+        del point  # its eigenvectors go before the next ones come
+        point = candidates.at(further, objective)
         last = ahead.weights
         slope = candidates.gradient(point, objective)
         values.append(point.value)
         certificates.append(_certificate(prompts, point, slope))
         if certificates[-1] < lowest:
-            best, lowest = point, certificates[-1]
+            best, lowest = replace(point, context=()), certificates[-1]
     return Descent(best, lowest, lowest <= tolerance, tuple(values), tuple(certificates))
 
 
@@ -276,13 +279,21 @@ def _longest_safe_step(
     shortest = SHORTEST / objective.smoothness
     while eta > shortest:
         weights = _moved(prompts, point.weights, eta * slope)
-        trial = candidates.at(weights, objective)
+        trial = candidates.at(weights, objective, curved=False)
         linear = float((prompts.mass * slope * (weights - point.weights)).sum())
         divergence = float((prompts.mass * _divergence(weights, point.weights)).sum())
         if trial.value <= point.value + linear + divergence / eta + candidates.slack * abs(point.value):
             return trial, eta
         eta /= 2
     return None
+
+
+def _spectrum(matrix: Tensor, vectors: bool) -> tuple[Tensor, ...]:
+    """Eigenvalues, none negative, and eigenvectors where they are asked for."""
+    if not vectors:
+        return (torch.linalg.eigvalsh(matrix).clamp(min=0.0),)
+    values, found = torch.linalg.eigh(matrix)
+    return values.clamp(min=0.0), found
 
 
 def _extrapolated(prompts: Prompts, weights: Tensor, last: Tensor, share: float) -> Tensor:
@@ -303,5 +314,7 @@ def _divergence(p: Tensor, q: Tensor) -> Tensor:
 
 
 def _certificate(prompts: Prompts, point: Point, slope: Tensor) -> float:
-    gaps = prompts.sums(slope * point.weights) - prompts.smallest(slope)
+    # Candidates of weight 0 before keep it: what they could gain is no part of the problem.
+    free = torch.where(prompts.prior > 0, slope, math.inf)
+    gaps = prompts.sums(slope * point.weights) - prompts.smallest(free)
     return max(float((prompts.weights * gaps).sum()), 0.0)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from condvne.core.checks import checked_features, checked_gram
 from condvne.core.mirror import (
+    BLOCK_ENTRIES,
     Candidates,
     Descent,
     FeatureCandidates,
@@ -85,7 +86,8 @@ def project(
 
     Args:
         features: (N, m, r) with m candidates a prompt, or (M, r) with `groups`; unit rows, e.g. of `JointSketch`. They
-            are read in blocks, and may be a tensor mapped from a file or lie on another device than the prior.
+            are read in blocks, and may be a tensor mapped from a file (float32 or float64): then they need no memory.
+            Features on the CPU beside a prior on a GPU are sent there block by block.
         lam: λ ≥ 0, the price of a nat; 0 leaves the weights as they are.
         target: nats, in place of `lam`: the entropy H₁ to be reached.
         groups: (M,), integers that name the prompt of each candidate, in any order; prompts may differ in number.
@@ -101,20 +103,10 @@ def project(
         InputError: both or neither of `lam` and `target`; values out of range; features that are not finite or not of
             unit length (rows named); groups, prior or weights that do not fit.
     """
-    features = checked_features(features, "features").detach()
-    if features.ndim not in (2, 3):
-        raise InputError(f"features must be (N, m, r), or (M, r) with groups, but have shape {tuple(features.shape)}.")
-    shape = features.shape[:-1]
-    flat = features.flatten(0, -2)
-    lengths = torch.linalg.vector_norm(flat, dim=-1, dtype=torch.float64)
-    if bool(((lengths - 1).abs() > UNIT).any()):
-        row = int((lengths - 1).abs().argmax())
-        raise InputError(
-            f"features must be of unit length, but row {row} has length {float(lengths[row]):.4g}; divide them by it."
-        )
-    if flat.dtype not in (torch.float32, torch.float64):
-        flat = flat.float()
-    prompts = _prompts(shape, groups, prior, prompt_weights, flat.device)
+    flat, shape = _unit_rows(features)
+    elsewhere = isinstance(prior, Tensor) and flat.device.type == "cpu"
+    device = prior.device if elsewhere and prior is not None else flat.device
+    prompts = _prompts(shape, groups, prior, prompt_weights, device)
     return _projected(FeatureCandidates(flat, prompts), shape, lam, target, step, tolerance, max_iterations)
 
 
@@ -146,6 +138,27 @@ def project_kernel(
     prompts = _prompts(values.shape[:1], groups, prior, prompt_weights, values.device)
     candidates = KernelCandidates(values, prompts)
     return _projected(candidates, values.shape[:1], lam, target, step, tolerance, max_iterations)
+
+
+def _unit_rows(features: Tensor) -> tuple[Tensor, torch.Size]:
+    """Features as rows, (M, r), and the shape of what is weighted; checked in blocks, so that a file stays a file."""
+    plain = isinstance(features, Tensor) and features.is_floating_point() and features.numel() > 0
+    features = (features if plain and features.ndim > 1 else checked_features(features, "features")).detach()
+    if features.ndim not in (2, 3):
+        raise InputError(f"features must be (N, m, r), or (M, r) with groups, but have shape {tuple(features.shape)}.")
+    flat = features.flatten(0, -2)
+    lengths = torch.empty(len(flat), dtype=torch.float64, device=flat.device)
+    step = max(1, BLOCK_ENTRIES // flat.shape[1])
+    for rows in (slice(start, start + step) for start in range(0, len(flat), step)):
+        lengths[rows] = torch.linalg.vector_norm(flat[rows], dim=-1, dtype=torch.float64)
+    if not bool(torch.isfinite(lengths).all()):
+        checked_features(features, "features")
+    if bool(((lengths - 1).abs() > UNIT).any()):
+        row = int((lengths - 1).abs().argmax())
+        raise InputError(
+            f"features must be of unit length, but row {row} has length {float(lengths[row]):.4g}; divide them by it."
+        )
+    return flat if flat.dtype in (torch.float32, torch.float64) else flat.float(), features.shape[:-1]
 
 
 def _projected(

@@ -204,6 +204,21 @@ class TemperatureMatch(Result):
     generations: int
 
 
+class TemperatureReweighting(Result):
+    """Candidates of one temperature, reweighted until draws, one a prefix, are as diverse as the training text."""
+
+    candidates: int  # a prefix
+    temperature: float
+    before: float  # conditional entropy of equally weighted draws minus the training text's, nats
+    difference: float  # of draws by the weights
+    reached: bool  # within the tolerance asked for
+    above: bool  # the draws were above the text before, so the weights were left
+    lam: float  # λ of the projection; 0 where the weights were left
+    share: float  # of the way from equal weights to the projection's
+    certificate: float  # the projection's objective is at most this many λ log M above its minimum
+    effective_candidates: float  # a prefix, exp of the entropy of its weights, mean
+
+
 class TemperatureStudy(Result):
     """What `condvne temperature` found (`temperature.json`)."""
 
@@ -213,24 +228,5 @@ class TemperatureStudy(Result):
     neighbours: int
     rows: list[TemperatureRow]
     match: TemperatureMatch | None
+    reweighting: TemperatureReweighting | None = None
     notes: list[str]
-
-
-class Reweighting(Result):
-    """What the projection of candidates did (`reweighting.json`); entropies are of the sketch it worked on, in nats."""
-
-    lam: float | None  # None where entropy alone counts, since the target is out of reach
-    target: float | None  # conditional entropy asked for
-    reached: bool
-    largest: float | None  # conditional entropy that any weights reach, where the search had to know
-    before: float  # conditional entropy under the weights before
-    after: float
-    certificate: float  # the objective is at most this much above its minimum
-    relative_certificate: float  # over λ log M; 0 where λ is 0
-    iterations: int
-    converged: bool
-    distance: float  # of the mean features, maximum mean discrepancy
-    divergence: float  # mean Kullback-Leibler divergence of a condition's weights from those before, nats
-    candidates_before: float  # effective number of candidates a condition, exp of the entropy of its weights, mean
-    candidates_after: float
-    num_features: int

@@ -12,6 +12,7 @@ from condvne.evaluation.evaluate import (
     evaluate,
     evaluate_embedded,
     resolved_device,
+    scored_cells,
     side_of,
 )
 from condvne.evaluation.features import Embedded, kernel_of, with_kernels
@@ -30,6 +31,7 @@ __all__ = [
     "evaluate_embedded",
     "kernel_of",
     "resolved_device",
+    "scored_cells",
     "side_of",
     "with_kernels",
 ]

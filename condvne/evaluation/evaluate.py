@@ -70,19 +70,7 @@ def evaluate_embedded(
     available = len(comparison.conditions)
     sizes = checked_sizes(settings, available)
     notes: list[str] = []
-    scorer = Scorer(comparison, embedded, settings, heading.seed, ranks)
-    points = curves(
-        scorer,
-        available=available,
-        sizes=sizes,
-        repeats=settings.repeats,
-        seed=heading.seed,
-        reference=comparison.reference,
-        confidence=settings.confidence,
-        progress=lambda done, total: progress("scoring", done, total),
-        ranks=ranks,
-        together=scorer.together,
-    )
+    cells = scored_cells(comparison, embedded, settings, heading.seed, progress=progress, ranks=ranks)
     if not ranks.main:  # what is left is done by rank 0
         return Scores.model_validate_json(ranks.broadcast())
     outputs = next(iter(embedded.groups.values())).features
@@ -96,7 +84,7 @@ def evaluate_embedded(
         repeats=settings.repeats,
         available=available,
         outputs_per_condition=max(len(texts) for texts in next(iter(comparison.outputs.values()))),
-        cells=[_cell(point, settings.confidence, scorer.errors) for point in points],
+        cells=cells,
         populations=population_scores(comparison, embedded, settings, heading.seed, progress, notes),
         swap_tests=swap_tests(comparison, embedded, settings, heading.seed, progress),
         robustness=robustness_maps(comparison, embedded, settings, heading.seed, progress),
@@ -110,6 +98,37 @@ def evaluate_embedded(
     )
     ranks.broadcast(scores.model_dump_json())
     return scores
+
+
+def scored_cells(
+    comparison: Comparison,
+    embedded: Embedded,
+    settings: Evaluation,
+    seed: int,
+    *,
+    progress: Progress,
+    stage: str = "scoring",
+    ranks: Ranks = SINGLE,
+) -> list[Cell]:
+    """The scores of every group at every size, with paired intervals; `stage` is what `progress` calls the work.
+
+    Raises InputError when a requested size exceeds the conditions.
+    """
+    available = len(comparison.conditions)
+    scorer = Scorer(comparison, embedded, settings, seed, ranks)
+    points = curves(
+        scorer,
+        available=available,
+        sizes=checked_sizes(settings, available),
+        repeats=settings.repeats,
+        seed=seed,
+        reference=comparison.reference,
+        confidence=settings.confidence,
+        progress=lambda done, total: progress(stage, done, total),
+        ranks=ranks,
+        together=scorer.together,
+    )
+    return [_cell(point, settings.confidence, scorer.errors) for point in points]
 
 
 def checked_sizes(settings: Evaluation, available: int) -> list[int]:

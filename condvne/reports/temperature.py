@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from condvne.data.listing import counted
-from condvne.data.results import TemperatureRow, TemperatureStudy
+from condvne.data.results import TemperatureReweighting, TemperatureRow, TemperatureStudy
 from condvne.data.storage import write_whole
 from condvne.reports.formatting import MARKS, UNDEFINED, clean, count, difference, number, signed, spread
 from condvne.reports.tables import markdown_text
@@ -42,6 +42,8 @@ def temperature_caption(study: TemperatureStudy) -> str:
     )
     if study.judge is not None:
         text += f" NLL: nats a token under {clean(study.judge)} given the prefix, ± standard error over conditions."
+    if study.reweighting is not None:
+        text += f" {reweighting_sentence(study.reweighting)}"
     match = study.match
     if match is None:
         return text
@@ -54,6 +56,27 @@ def temperature_caption(study: TemperatureStudy) -> str:
     return (
         f"{text} The search stopped after {counted(match.generations, 'generation')} between temperatures "
         f"{number(low)} and {number(high)}; the nearest is {number(match.temperature)}, {away}."
+    )
+
+
+def reweighting_sentence(found: TemperatureReweighting) -> str:
+    """What the row of reweighted candidates is, and how near it came."""
+    drawn = (
+        f"Reweighted: one of {counted(found.candidates, 'candidate')} a prefix at temperature "
+        f"{number(found.temperature)}, drawn by its weight"
+    )
+    if found.above:
+        return f"{drawn}; equal draws are {signed(found.before)} nats above the text already, so the weights were left."
+    if found.lam == 0:
+        return f"{drawn}; equal draws are within {signed(found.before)} nats of the text, so the weights were left."
+    way = (
+        "" if found.share == 1 else f" and {number(100 * found.share, 3)} % of the way there, since any λ goes too far,"
+    )
+    near = "" if found.reached else ", the nearest there is"
+    return (
+        f"{drawn}; λ = {number(found.lam)}{way} moves the draws from {signed(found.before)} to "
+        f"{signed(found.difference)} nats from the text{near}, with {number(found.effective_candidates)} effective "
+        f"candidates a prefix (projection certified within {found.certificate:.1e} λ log M)."
     )
 
 

@@ -6,11 +6,9 @@ the temperature and a bracketing search finds where they meet the training text'
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -18,13 +16,14 @@ from torch import Tensor
 
 from condvne.core.groups import Engine, OutputGroup, conditional_entropies
 from condvne.core.inference import subsample
+from condvne.core.kernels import Kernel
 from condvne.core.manifold import support
 from condvne.data.config import Generation, Recording, Strategy, plain_settings
-from condvne.data.config.temperature import Search, TemperatureConfig
+from condvne.data.config.temperature import REWEIGHTED, Reweighted, Search, TemperatureConfig
 from condvne.data.embeddings import TextEncoder, embed, load_encoder
 from condvne.data.memo import MemoEncoder
 from condvne.data.records import PairRecord
-from condvne.data.results import Scores, TemperatureMatch, TemperatureRow, TemperatureStudy
+from condvne.data.results import Scores, TemperatureMatch, TemperatureReweighting, TemperatureRow, TemperatureStudy
 from condvne.data.runfolders import run_folder
 from condvne.data.storage import write_whole
 from condvne.data.text.generation import load_model
@@ -32,6 +31,10 @@ from condvne.data.text.likelihood import token_nll
 from condvne.data.text.recording import local_inputs, record
 from condvne.data.versions import installed_versions
 from condvne.evaluation import VENDI, Heading, Progress, evaluate, kernel_of, resolved_device
+from condvne.evaluation.crossing import crossing
+from condvne.evaluation.drawing import drawn
+from condvne.evaluation.matching import matched_weights
+from condvne.evaluation.projecting import PairFeatures
 from condvne.evaluation.textpairs import TRAINING, reachable, text_comparison, without_blanks
 from condvne.ranks import SINGLE
 
@@ -54,6 +57,8 @@ def measure_temperatures(
         match = _search(config.search, study.difference, config.temperatures) if config.search else None
         if match is not None:
             study.at(match.temperature)
+        if config.reweight is not None:
+            study.reweight(config.reweight)
         kept = without_blanks(config.evaluation, study.records(), study.notes)
         evaluation = reachable(config.evaluation, len(kept), study.notes)
         scores = evaluate(
@@ -82,28 +87,72 @@ class _Study:
         self.encoder: TextEncoder = MemoEncoder(load_encoder(config.encoder, device))
         self.base = record(config, folder, device, progress=progress, notes=self.notes, loaded=self.loaded)
         self.found: dict[float, list[PairRecord]] = {}
+        self.drawn: list[tuple[str, list[int]]] = []  # of the reweighted candidates
+        self.reweighting: TemperatureReweighting | None = None
         self._difference = self._from_training()
 
     @property
     def groups(self) -> list[str]:
-        return [*(s.name for s in self.config.generation.strategies), *map(_name, sorted(self.found))]
+        names = [*(s.name for s in self.config.generation.strategies), *map(_name, sorted(self.found))]
+        return [*names, REWEIGHTED] if self.drawn else names
 
     def at(self, temperature: float) -> list[PairRecord]:
         """The records of ancestral samples at a temperature, with one group named STRATEGY."""
         if temperature not in self.found:
-            folder = self.folder / "temperatures" / f"{temperature:.6g}"
-            for name in ("pairs.jsonl", "pairs.notes.json"):
-                if not (folder / name).exists():
-                    write_whole(folder / name, (self.folder / name).read_bytes())
             sampling = Strategy(name=STRATEGY, do_sample=True, temperature=temperature)
-            generation = Generation(strategies=[sampling], batch_size=self.config.generation.batch_size)
-            fields = {name: getattr(self.config, name) for name in Recording.model_fields}
-            recording = Recording(**fields | {"generation": generation})
-            notes: list[str] = []  # of the pairs, which the first recording has told
-            self.found[temperature] = record(
-                recording, folder, self.device, progress=self.progress, notes=notes, loaded=self.loaded
-            )
+            self.found[temperature] = self._recorded(self.folder / "temperatures" / f"{temperature:.6g}", [sampling])
         return self.found[temperature]
+
+    def reweight(self, settings: Reweighted) -> None:
+        """Draw candidates, project their weights until draws are as diverse as the text, and keep one draw a prefix."""
+        names = [f"candidate{k}" for k in range(settings.candidates)]
+        sampling = [Strategy(name=name, do_sample=True, temperature=settings.temperature) for name in names]
+        records = self._recorded(self.folder / "candidates", sampling)
+        self.progress("projecting", 0, 1)
+        x = self._embedded([r.prefix for r in self.base])
+        y = self._embedded([r.outputs[name] for r in records for name in names])
+        owners = torch.arange(len(x), device=x.device).repeat_interleave(len(names))
+        kernels = self._kernels()
+        features = PairFeatures(x, y, owners, kernels, num_features=settings.num_features, seed=self.config.seed)
+        ids = [r.id for r in records]
+
+        def draw(weights: Tensor) -> Tensor:
+            return drawn(weights, owners, ids, 1, self.config.seed)[:, 0]
+
+        match = matched_weights(
+            features,
+            torch.full((len(y),), 1 / len(names), dtype=torch.float64, device=x.device),
+            lambda weights: self._difference(y[draw(weights).to(y.device)]),
+            tolerance=settings.tolerance,
+            certificate=settings.certificate,
+            max_iterations=settings.max_iterations,
+        )
+        self.progress("projecting", 1, 1)
+        chosen = [names[k % len(names)] for k in draw(match.weights).tolist()]
+        self.drawn = [(r.outputs[name], r.output_ids[name]) for r, name in zip(records, chosen, strict=True)]
+        self.reweighting = TemperatureReweighting(
+            candidates=settings.candidates,
+            temperature=settings.temperature,
+            before=match.before,
+            difference=match.difference,
+            reached=match.reached,
+            above=match.above,
+            lam=match.lam,
+            share=match.share,
+            certificate=match.certificate,
+            effective_candidates=float(features.effective_candidates(match.weights).mean()),
+        )
+
+    def _recorded(self, folder: Path, strategies: Sequence[Strategy]) -> list[PairRecord]:
+        """Continuations of the same pairs by these strategies, in a folder of their own that is gone on with."""
+        for name in ("pairs.jsonl", "pairs.notes.json"):
+            if not (folder / name).exists():
+                write_whole(folder / name, (self.folder / name).read_bytes())
+        generation = Generation(strategies=list(strategies), batch_size=self.config.generation.batch_size)
+        fields = {name: getattr(self.config, name) for name in Recording.model_fields}
+        recording = Recording(**fields | {"generation": generation})
+        notes: list[str] = []  # of the pairs, which the first recording has told
+        return record(recording, folder, self.device, progress=self.progress, notes=notes, loaded=self.loaded)
 
     def difference(self, temperature: float) -> float:
         """Conditional entropy at a temperature minus the training text's, nats, on one subsample of conditions."""
@@ -122,6 +171,11 @@ class _Study:
                     output_ids=r.output_ids | {name: warm.output_ids[STRATEGY]},
                 )
                 for r, warm in zip(merged, self.found[temperature], strict=True)
+            ]
+        if self.drawn:
+            merged = [
+                replace(r, outputs=r.outputs | {REWEIGHTED: text}, output_ids=r.output_ids | {REWEIGHTED: ids})
+                for r, (text, ids) in zip(merged, self.drawn, strict=True)
             ]
         return merged
 
@@ -166,6 +220,7 @@ class _Study:
             neighbours=self.config.neighbours,
             rows=found,
             match=match,
+            reweighting=self.reweighting,
             notes=self.notes,
         )
 
@@ -186,6 +241,12 @@ class _Study:
     def _embedded(self, texts: Sequence[str]) -> Tensor:
         return embed(texts, self.encoder, self.folder / "embeddings", blank=True).tensor.to(self.device)
 
+    def _kernels(self) -> tuple[Kernel, Kernel]:
+        """Kernels of prefixes and continuations, their bandwidths from the training text."""
+        x = self._embedded([r.prefix for r in self.base])
+        y = self._embedded([r.training for r in self.base])
+        return kernel_of(self.config.kernels.condition).fit_each(x), kernel_of(self.config.kernels.output).fit_each(y)
+
     def _from_training(self) -> Callable[[Tensor], float]:
         """Conditional entropy of outputs (N, d) minus the training text's."""
         config = self.config
@@ -193,7 +254,7 @@ class _Study:
         y = self._embedded([r.training for r in self.base])
         n = min(max(config.evaluation.sizes, default=len(self.base)), len(self.base))
         engine = Engine(config.evaluation.method, config.evaluation.tolerance)
-        kernels = kernel_of(config.kernels.condition).fit_each(x), kernel_of(config.kernels.output).fit_each(y)
+        kernels = self._kernels()
         rows = subsample(len(self.base), n, 0, config.seed).to(self.device)
 
         def difference(outputs: Tensor) -> float:
@@ -213,42 +274,22 @@ class _Study:
 
 
 def _search(search: Search, difference: Callable[[float], float], known: Sequence[float]) -> TemperatureMatch:
-    """The temperature whose conditional entropy is nearest to the training text's.
-
-    Differences grow with the temperature. The temperatures that are generated anyway and, where they do not bracket
-    zero, the ends of the search give a bracket; false position in log T narrows it. Entropies of samples are not
-    strictly monotone, so the nearest point seen is the answer.
-    """
-    seen = {t: difference(t) for t in known}
-    spent = 0
-    for end, needed in ((search.lower, min(seen.values()) > 0), (search.upper, max(seen.values()) < 0)):
-        if needed and end not in seen and spent < search.generations:
-            seen[end], spent = difference(end), spent + 1
-    bracket = _bracket(seen)
-    while bracket and spent < search.generations and min(map(abs, seen.values())) > search.tolerance:
-        low, high = bracket
-        f_low, f_high = seen[low], seen[high]
-        share = min(max(-f_low / (f_high - f_low), 0.1), 0.9)  # away from the ends, so that both move
-        middle = float(f"{math.exp((1 - share) * math.log(low) + share * math.log(high)):.4g}")
-        if middle in seen:
-            break
-        seen[middle], spent = difference(middle), spent + 1
-        bracket = _bracket(seen)
-    best = min(seen, key=lambda t: abs(seen[t]))
-    return TemperatureMatch(
-        temperature=best,
-        difference=seen[best],
-        reached=abs(seen[best]) <= search.tolerance,
-        bracket=bracket,
-        generations=spent,
+    """The temperature whose conditional entropy is nearest to the training text's; differences grow with it."""
+    end = crossing(
+        difference,
+        known,
+        lower=search.lower,
+        upper=search.upper,
+        most=search.generations,
+        tolerance=search.tolerance,
     )
-
-
-def _bracket(seen: dict[float, float]) -> tuple[float, float] | None:
-    """Neighbouring temperatures with a difference below and one above zero."""
-    ordered = sorted(seen)
-    pairs = [(a, b) for a, b in pairwise(ordered) if seen[a] <= 0 <= seen[b]]
-    return min(pairs, key=lambda pair: pair[1] / pair[0]) if pairs else None
+    return TemperatureMatch(
+        temperature=end.at,
+        difference=end.difference,
+        reached=end.reached,
+        bracket=end.bracket,
+        generations=end.spent,
+    )
 
 
 def _name(temperature: float) -> str:

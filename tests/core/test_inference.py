@@ -130,6 +130,17 @@ def test_a_statistic_that_is_undefined_somewhere_has_no_curve() -> None:
     assert {p.metric for p in points} == {"always"}
 
 
+def test_a_reference_that_is_undefined_somewhere_gives_no_gap() -> None:
+    def score(rows: Tensor) -> dict[tuple[str, str], float]:
+        whole = {("reference", "often"): 1.0} if len(rows) == 12 else {}
+        return {("g", "often"): 2.0, ("g", "always"): 1.0, ("reference", "always"): 3.0} | whole
+
+    points = curves(score, available=12, sizes=[12], repeats=3, seed=0, reference="reference")
+    gaps = {(p.group, p.metric): p.gap for p in points}
+    assert gaps["g", "often"] is None  # the halves behind the interval lack the reference's score
+    assert gaps["g", "always"] is not None
+
+
 def test_rounding_is_neither_spread_nor_direction() -> None:
     noise = iter([0.0, 1e-17, -1e-17, 2e-17] * 100)
 

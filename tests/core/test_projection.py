@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -201,6 +204,56 @@ def test_features_mapped_from_a_file_are_read_in_place(tmp_path: Any) -> None:
     z.numpy().tofile(path)
     mapped = torch.from_file(str(path), shared=False, size=z.numel(), dtype=torch.float64).reshape(30, 4, 6)
     torch.testing.assert_close(cv.project(mapped, lam=1.0).weights, cv.project(z, lam=1.0).weights)
+
+
+MAPPED = """
+import resource, sys, torch, condvne as cv
+path, rows, width = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+small = torch.nn.functional.normalize(torch.ones(8, width), dim=-1)
+cv.project(small, lam=1.0, groups=torch.arange(8) // 4, max_iterations=1)  # what libraries take once
+mapped = torch.from_file(path, shared=True, size=rows * width, dtype=torch.float32).reshape(-1, 10, width)
+taken = int(open("/proc/self/status").read().split("VmData:")[1].split()[0]) * 1024  # mapped files do not count
+limit = taken + 2 * rows * width  # half of the features
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+result = cv.project(mapped, lam=1.0, max_iterations=1)
+assert result.iterations == 1
+try:
+    mapped.clone()
+except RuntimeError:
+    print("no memory for a copy")
+"""
+
+
+def test_features_in_a_file_are_never_in_memory_as_a_whole(tmp_path: Path) -> None:
+    rows, width = 100_000, 256
+    path = tmp_path / "features.bin"
+    with path.open("wb") as file:
+        for seed in range(10):
+            block = torch.randn(rows // 10, width, generator=torch.Generator().manual_seed(seed))
+            file.write(torch.nn.functional.normalize(block, dim=-1).numpy().tobytes())
+    command = [sys.executable, "-c", MAPPED, str(path), str(rows), str(width)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "no memory for a copy"  # the limit was in force
+
+
+def test_a_mapped_file_of_single_precision_gives_the_same_weights(tmp_path: Path) -> None:
+    z = units(60, 5, 12, seed=4).float()
+    path = tmp_path / "features.bin"
+    z.numpy().tofile(path)
+    mapped = torch.from_file(str(path), shared=False, size=z.numel(), dtype=torch.float32).reshape(z.shape)
+    from_file, from_memory = (cv.project(f, lam=1.0, tolerance=1e-6) for f in (mapped, z))
+    torch.testing.assert_close(from_file.weights, from_memory.weights, atol=1e-10, rtol=0)
+    assert from_file.certificate == pytest.approx(from_memory.certificate, abs=1e-10)
+
+
+def test_the_certificate_is_of_the_candidates_that_may_move() -> None:
+    z = units(6, 4, 9, seed=8)
+    prior = torch.tensor([0.5, 0.5, 0.0, 0.0], dtype=torch.float64).expand(6, 4)
+    result = cv.project(z, lam=2.0, prior=prior, **SHARP)
+    alone = cv.project(z[:, :2].contiguous(), lam=2.0, **SHARP)
+    assert result.converged
+    assert bool((result.weights[:, 2:] == 0).all())
+    torch.testing.assert_close(result.weights[:, :2], alone.weights, atol=1e-4, rtol=0)
 
 
 def test_weights_that_vanish_stay_finite() -> None:

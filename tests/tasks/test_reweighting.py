@@ -12,10 +12,12 @@ import torch
 import condvne as cv
 from condvne.data.config.reweight import ReweightConfig
 from condvne.data.encoders import HashedNgrams
-from condvne.data.results import Reweighting, Scores
-from condvne.reports.reweighting import reweighting_lines
+from condvne.data.results import Scores
+from condvne.data.reweighting import Reweighting
+from condvne.reports.reweighting import inequality_line, reweighting_lines, reweighting_markdown, write_reweighting
 from condvne.tasks.reweighting import AFTER, BEFORE, reweight_table
 
+FIXED = {side: {"bandwidth": 1.0} for side in ("condition", "output")}
 BIRDS = ("an owl", "a hen", "a crow", "a jay", "a swan", "a rook")
 
 
@@ -147,6 +149,7 @@ def test_ragged_sets_and_one_candidate(tmp_path: Path) -> None:
     [
         ({"p": [0.5, 0.5]}, {"prior": "p"}, cv.DataError, r"a\.jsonl:1: field 'p' must hold 4 weights"),
         ({"p": [0.5, 0.5, 0.5, 0.5]}, {"prior": "p"}, cv.DataError, r"sum to 2 instead of 1"),
+        ({"p": [True, False, False, False]}, {"prior": "p"}, cv.DataError, r"must hold 4 weights"),
         ({"p": [-0.5, 0.5, 0.5, 0.5]}, {"prior": "p"}, cv.DataError, r"none negative"),
         ({"answers": []}, {}, cv.DataError, r"without a visible character: line 1 \(id 'q0'\), field 'answers'"),
         ({"human": ["a", "b"]}, {"reference": "human"}, cv.DataError, r"q0 has 2 outputs in 'human'; give it one"),
@@ -172,3 +175,126 @@ def test_rows_that_are_refused(
 def test_aims_that_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ReweightConfig.model_validate({"file": "a", "condition": "b", "outputs": "c"} | changes)
+
+
+def test_all_candidates_are_scored_beside_the_draws(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl")
+    alone, scores = run(file, tmp_path / "alone", lam=5.0)
+    beside, drawn = run(file, tmp_path / "beside", lam=5.0, reference="human", kernels=FIXED)
+    assert [c for c in scores.cells if c.metric.startswith("cond")] == alone.cells  # those of the report already
+    assert {(c.group, c.metric) for c in beside.cells} == {
+        (g, m) for g in (BEFORE, AFTER) for m in ("conditional_vendi", "conditional_rke")
+    }
+    after = next(c for c in beside.cells if (c.group, c.metric) == (AFTER, "conditional_vendi"))
+    assert after.gap is not None
+    assert after.gap.estimate > 0
+    one = drawn.cell(AFTER, "conditional_vendi", 12)
+    assert one is not None
+    assert after.mean > one.mean  # entropies grow with the number of outputs
+    assert any("one candidate a prompt here, drawn by the weights" in note for note in drawn.notes)
+    text = reweighting_markdown(beside, "a")
+    assert text.count("| Cond. VNE | 12 |") == 1
+    assert "All candidates with their weights, exact kernel" in text
+
+
+def test_theorem_one_holds_where_the_references_are_candidates_and_the_target_is_met(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", p=[0.3, 0.3, 0.3, 0.1])  # the human's bird is the rare candidate
+    found, _ = run(file, tmp_path / "run", target="reference", reference="human", prior="p", kernels=FIXED)
+    assert found.reached
+    inequality = found.inequality
+    assert inequality is not None
+    assert inequality.among_candidates == inequality.conditions == 12
+    assert inequality.to_after + inequality.moved <= inequality.to_before
+    assert inequality.holds
+    assert "it holds" in inequality_line(inequality)
+
+
+def test_theorem_one_need_not_hold_beside_a_poorer_reference(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", human="an emu")
+    found, _ = run(file, tmp_path / "run", lam=20.0, reference="human", kernels=FIXED)
+    assert found.inequality is not None
+    assert not found.inequality.promised
+    line = inequality_line(found.inequality)
+    assert "and need not, since the reference's conditional entropy" in line
+    assert "its output is among the candidates for 0 of 12 prompts" in line
+
+
+def test_outputs_are_drawn_by_the_weights_and_other_fields_stay(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", p=[0.0, 0.0, 0.0, 1.0], source="zoo")
+    run(file, tmp_path / "run", lam=0.0, prior="p", resample=3)
+    lines = (tmp_path / "run" / "resampled.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["answers"] for row in rows] == [[BIRDS[i % 6]] * 3 for i in range(12)]
+    original = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [row | {"answers": 0} for row in rows] == [row | {"answers": 0} for row in original]
+    run(file, tmp_path / "without", lam=0.0, prior="p")
+    assert not (tmp_path / "without" / "resampled.jsonl").exists()
+
+
+def test_probes_show_where_the_mass_went(tmp_path: Path) -> None:
+    found, scores = run(write(tmp_path / "a.jsonl"), tmp_path / "run", lam=5.0, probe=["q1", "q6"])
+    assert [probe.id for probe in found.probes] == ["q1", "q6"]
+    moved, still = found.probes
+    assert [(o.text, o.copies, o.before) for o in moved.outputs] == [("an owl", 3, 0.75), ("a hen", 1, 0.25)]
+    assert moved.outputs[1].after == pytest.approx(stored(tmp_path / "run")[1]["weights"][3])
+    assert [o.text for o in still.outputs] == ["an owl"]  # all four are the same
+    most, _ = run(write(tmp_path / "a.jsonl"), tmp_path / "most", lam=5.0, probe=3)
+    divergences = [probe.divergence for probe in most.probes]
+    assert divergences == sorted(divergences, reverse=True)
+    assert len(divergences) == 3
+    write_reweighting(found, scores, tmp_path / "run")
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"reweighting.md", "reweighting.png", "probes.md", "probes.csv", "probes.png"} <= names
+    assert len((tmp_path / "run" / "probes.csv").read_text().splitlines()) == 1 + 3
+    assert "effective number 1.000 → 1.000" in (tmp_path / "run" / "probes.md").read_text()
+
+
+def test_a_probe_of_a_prompt_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(cv.InputError, match="there is no prompt with id q99"):
+        run(write(tmp_path / "a.jsonl"), tmp_path / "run", lam=1.0, probe=["q99"])
+
+
+def test_effective_candidates_are_counted_by_prompt(tmp_path: Path) -> None:
+    found, _ = run(write(tmp_path / "a.jsonl"), tmp_path / "run", lam=5.0)
+    assert found.effective is not None
+    assert found.effective.edges[0] == 1
+    assert found.effective.edges[-1] == 4
+    assert sum(found.effective.before) == sum(found.effective.after) == 12
+    assert found.effective.before[-1] == 12  # four equal weights everywhere
+
+
+def test_features_beyond_the_memory_share_lie_in_a_file_and_give_the_same(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", rows=80)  # more candidates than features
+    held, _ = run(file, tmp_path / "held", lam=1.0)
+    mapped, scores = run(file, tmp_path / "mapped", lam=1.0, memory_share=0.0)
+    assert (held.mapped, mapped.mapped) == (False, True)
+    assert any("were read from a file" in note for note in scores.notes)
+    for a, b in zip(stored(tmp_path / "held"), stored(tmp_path / "mapped"), strict=True):
+        assert a["weights"] == pytest.approx(b["weights"], abs=1e-10)
+    assert not list((tmp_path / "mapped").glob("*.bin*"))
+
+
+def test_prompts_with_one_distinct_candidate_are_counted_and_unchanged(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", answers=["an owl"] * 3)
+    found, scores = run(file, tmp_path / "run", lam=1.0)
+    assert any("12 of 12 prompts have one distinct candidate only" in note for note in scores.notes)
+    assert all(row["weights"] == pytest.approx([1 / 3] * 3) for row in stored(tmp_path / "run"))
+    assert found.converged
+
+
+def test_equal_prompts_are_rows_of_their_own(tmp_path: Path) -> None:
+    found, _ = run(write(tmp_path / "a.jsonl", prompt="A bird?"), tmp_path / "run", lam=1.0)
+    assert found.after > found.before
+    assert all(sum(row["weights"]) == pytest.approx(1, abs=1e-12) for row in stored(tmp_path / "run"))
+
+
+def test_unchanged_weights_are_said_to_be(tmp_path: Path) -> None:
+    low, _ = run(write(tmp_path / "a.jsonl"), tmp_path / "low", target=0.0)
+    assert "not above what there is: weights unchanged" in reweighting_lines(low)[0]
+
+
+def test_weights_that_underflow_stay_finite(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", p=[1.0, 0.0, 0.0, 1e-300])
+    found, _ = run(file, tmp_path / "run", lam=100.0, prior="p", probe=1)
+    assert found.after > found.before
+    assert found.probes[0].divergence > 100

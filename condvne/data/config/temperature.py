@@ -26,11 +26,26 @@ class Search(Settings):
         return self
 
 
+REWEIGHTED = "reweighted"  # the group of the reweighted candidates
+
+
+class Reweighted(Settings):
+    """Candidates whose weights are projected until draws, one a prefix, are as diverse as the training text."""
+
+    candidates: int = Field(default=10, ge=2)  # a prefix
+    temperature: float = Field(default=1.0, gt=0)  # of the candidates
+    num_features: int = Field(default=1024, ge=4)  # of the sketch, a multiple of 4
+    tolerance: float = Field(default=0.02, gt=0)  # nats, from the training text's conditional entropy
+    certificate: float = Field(default=1e-4, gt=0)  # of a projection, relative to λ log M
+    max_iterations: int = Field(default=100, ge=1)
+
+
 class TemperatureConfig(GapConfig):
     """`condvne temperature`: ancestral sampling at several temperatures, and at the one that matches the text."""
 
     temperatures: list[float] = Field(default=[0.5, 0.7, 0.85, 1.0, 1.2], min_length=1)
     search: Search | None = Search()  # null: no search
+    reweight: Reweighted | None = None  # adds a row of reweighted candidates
     judge: Model | None = None  # an independent model that says how likely it finds the continuations
     neighbours: int = Field(default=5, ge=1)  # of the estimate of support
 
@@ -40,6 +55,12 @@ class TemperatureConfig(GapConfig):
         if any(t <= 0 for t in value):
             raise ValueError("temperatures must be above 0")
         return sorted(set(value))
+
+    @model_validator(mode="after")
+    def _name_is_free(self) -> TemperatureConfig:
+        if self.reweight is not None and any(s.name == REWEIGHTED for s in self.generation.strategies):
+            raise ValueError(f"a strategy is named {REWEIGHTED}, as the reweighted candidates are; rename it")
+        return self
 
 
 def load_temperature_config(path: str | Path) -> TemperatureConfig:

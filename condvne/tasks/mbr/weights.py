@@ -151,6 +151,6 @@ def _facts(method: str, result: Projection, prior: Tensor, candidates: PairFeatu
         converged=result.converged,
         reached=result.reached,
         largest_entropy=None if largest is None else largest - of_conditions,
-        effective_candidates=candidates.effective_candidates(result.weights),
-        candidates_before=candidates.effective_candidates(prior),
+        effective_candidates=float(candidates.effective_candidates(result.weights).mean()),
+        candidates_before=float(candidates.effective_candidates(prior).mean()),
     )

@@ -31,6 +31,7 @@ MAY_IMPORT = {
         "reports",
         "data.curves",
         "data.decoding",
+        "data.listing",
         "data.pictures",
         "data.records",
         "data.results",
